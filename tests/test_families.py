@@ -22,7 +22,7 @@ from torch import nn
 from agree import check_values
 from refold import families, pipeline
 from refold.capture import capture
-from refold.convolve import Choice, Way, ways
+from refold.convolve import ON_CPU, Choice, candidates
 from refold.derive import Options, derive
 from refold.devices import DEVICES
 from refold.families import BY_NAME, FAMILIES, Family
@@ -37,9 +37,12 @@ ALL = [(f, s) for f in FAMILIES for s in f.samples]
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 
 
-def choice_of(kind: str) -> Choice:
-    """All convolutions by our kernels, of one accuracy."""
-    return lambda convolution: Way(ways()[0], kind)
+def choice_of(kind: str, target: str) -> Choice:
+    """All convolutions by our kernels, of one accuracy, by the first that takes one."""
+    if target == "cpu":
+        return lambda c: ON_CPU
+    features = DEVICES["cuda:sm_80"].features
+    return lambda c: next(iter(candidates(c, kind, features)), None)
 
 
 def has_kernels(family: Family, target: str) -> bool:
@@ -82,7 +85,7 @@ def captures_of(sample: Sample) -> dict[bool, Any]:
 @pytest.mark.parametrize(("family", "sample"), ALL, ids=name_of)
 def test_a_sample_is_claimed_or_refused(family: Family, sample: Sample) -> None:
     for target in TARGETS:
-        _, device = pipeline.target_for(target, convolutions=choice_of("ieee"))
+        _, device = pipeline.target_for(target, convolutions=choice_of("ieee", target))
         plan = plan_of(sample, device, captures_of(sample))
         found = [g.family for g in plan.groups] if plan is not None else []
         assert (family.name in found) is is_claimed(family, sample, target), f"{target}: {found}"
@@ -190,7 +193,7 @@ def built(dtype: torch.dtype, target: str) -> tuple[nn.Module, nn.Module]:
     torch.manual_seed(0)
     module = Together([s for _, s in claimed_on(target)]).to(dtype).eval()
     inputs = inputs_of("as captured", dtype, target)
-    _, result = written(module, inputs, target, convolutions=choice_of("ieee"))
+    _, result = written(module, inputs, target, convolutions=choice_of("ieee", target))
     assert result.text is not None
     text = result.text if target == "cpu" else emulated(result.text)
     return module, pipeline.bind_for_class(text, module)
@@ -230,7 +233,7 @@ def test_samples_compute_the_same_on_a_gpu(target: str, call: str) -> None:
 @pytest.mark.parametrize("target", TARGETS[1:])
 @pytest.mark.parametrize("family", FAMILIES, ids=name_of)
 def test_every_schedule_of_a_family_is_written(family: Family, target: str, float32: str) -> None:
-    back, device = pipeline.target_for(target, float32, choice_of(float32))
+    back, device = pipeline.target_for(target, float32, choice_of(float32, target))
     wanted = family.schedules(device)
     taken = set()
     for sample in family.samples:

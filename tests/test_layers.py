@@ -18,6 +18,7 @@ ORDER = [
     "capture",
     "rules",
     "schedule",
+    "patches",
     "convolve",
     "devices",
     "price",

@@ -15,11 +15,12 @@ from torch import nn
 
 from agree import check_values
 from refold import pipeline
-from refold.convolve import IMPLICIT, ON_CPU, STRIPS, Choice
+from refold.convolve import DIRECT, IMPLICIT, ON_CPU, PATCHES, STRIPS, Choice, takes
 from refold.derive import Options, derive
 from refold.emit.module import Mode
 from refold.plan import Group
-from refold.plan.convolution import unfit
+from refold.plan.convolution import of_node, unfit
+from refold.schedule import Kernels
 from test_convolutions import ALL, TARGET, TARGETS, choice, fast_of, relative, truth_of
 from test_models import written
 from tests.emulator.module import emulated
@@ -85,8 +86,10 @@ def test_random_convolutions(seed: int) -> None:
         nodes = step.nodes if isinstance(step, Group) else (step.node,)
         for node in (n for n in nodes if n.op == "conv"):
             own = step.kernel.schedule.kernels.name if isinstance(step, Group) else ""
-            SHARE[unfit(node) or own] += 1
-            assert isinstance(step, Group) is (unfit(node) is None)
+            SHARE[own or unfit(node) or "what only patches take"] += 1
+            c = of_node(node)
+            assert isinstance(step, Group) is takes(how(c).schedule, c, kind)
+            assert unfit(node) is None or not isinstance(step, Group)
     target = "cuda:sm_90" if kernels is STRIPS else TARGET
     fast = fast_of(module, images, how, target)
     with torch.no_grad():
@@ -94,11 +97,17 @@ def test_random_convolutions(seed: int) -> None:
         got, eager, truth = fast(*images), module(*images), truth_of(module, *images)
         for g, e, t in zip(got, eager, truth, strict=True):
             assert g.shape == e.shape and g.stride() == e.stride()
-            # of TF32 class an error of ten bits of each product's operands
-            known = t.isfinite()
-            scale = t[known].abs().max().item() if known.any() else 0.0
-            check_values(g, e, t, 2e-4 * scale if kind == "tf32" else 0.0)
+            check_as_accurate(g, e, t, kind)
     print(f"{SHARE.total()} convolutions: {dict(SHARE)}")
+
+
+def check_as_accurate(
+    got: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, kind: str
+) -> None:
+    """Of TF32 class with an error of ten bits of each product's operands."""
+    known = truth.isfinite()
+    scale = truth[known].abs().max().item() if known.any() else 0.0
+    check_values(got, eager, truth, 2e-4 * scale if kind == "tf32" else 0.0)
 
 
 def plan_of_all(module: nn.Module, images: list[torch.Tensor], convolutions: Choice) -> Mode:
@@ -139,16 +148,19 @@ def test_a_dark_place_keeps_its_bits(kind: str) -> None:
         assert error < (2.5e-7 if kind == "ieee" else 4e-4), dark
 
 
-# --- on a CPU -------------------------------------------------------------------------------------
-def drawn_for_the_cpu(random: torch.Generator) -> tuple[nn.Module, torch.Tensor]:
-    """A convolution of any kind, transposed or of few features a group, too, and images for it."""
+# --- transposed ones, and those of few features ---------------------------------------------------
+def drawn_of_all(
+    random: torch.Generator, each: tuple[int, ...] = (1, 2, 3, 4, 5, 13, 29)
+) -> tuple[nn.Module, torch.Tensor]:
+    """A convolution of any kind, transposed ones too, and images for it. each: features of a
+    group."""
 
     def one(*of: int) -> int:
         return of[int(torch.randint(len(of), (), generator=random))]
 
     while True:
         places, groups, transposed = one(1, 2, 2, 3), one(1, 1, 2, 5), one(0, 1) == 1
-        channels, features = groups * one(1, 2, 5, 17), groups * one(1, 2, 3, 4, 5, 13, 29)
+        channels, features = groups * one(1, 2, 5, 17), groups * one(*each)
         kernel, strides, paddings, dilations = (
             tuple(one(*of) for _ in range(places))
             for of in ((1, 2, 3, 5), (1, 1, 2, 3), (0, 1, 2), (1, 1, 2, 3))
@@ -174,12 +186,35 @@ def drawn_for_the_cpu(random: torch.Generator) -> tuple[nn.Module, torch.Tensor]
             return module, x
 
 
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("kernels", [PATCHES, DIRECT], ids=str)
+def test_random_convolutions_of_all_forms(
+    kernels: Kernels, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight at a time, with few processors or many, by which the phases of a tile are shared."""
+    monkeypatch.setenv("EMULATOR_PROCESSORS", str((1, 132)[seed % 2]))
+    random = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    each = (8, 16, 33, 70) if kernels is PATCHES else (1, 1, 2, 3, 5, 8)
+    pairs = [drawn_of_all(random, each) for _ in range(8)]
+    module, images = Through([m for m, _ in pairs]).eval(), [x for _, x in pairs]
+    kind, tile = ("ieee", "tf32")[seed % 2], list(kernels.tiles)[seed % len(kernels.tiles)]
+    fast = fast_of(module, images, choice(kind, tile, kernels))
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, images) is None
+        got, eager, truth = fast(*images), module(*images), truth_of(module, *images)
+        for g, e, t in zip(got, eager, truth, strict=True):
+            assert g.shape == e.shape and g.stride() == e.stride()
+            check_as_accurate(g, e, t, kind if kernels is PATCHES else "ieee")
+
+
+# --- on a CPU -------------------------------------------------------------------------------------
 @pytest.mark.parametrize("seed", range(16))
 def test_random_convolutions_on_the_cpu(seed: int) -> None:
     """Eight at a time, each by our kernels; again with another number of images."""
     random = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    pairs = [drawn_for_the_cpu(random) for _ in range(8)]
+    pairs = [drawn_of_all(random) for _ in range(8)]
     module, images = Through([m for m, _ in pairs]).eval(), [x for _, x in pairs]
     _, result = written(module, images, "cpu", convolutions=lambda convolution: ON_CPU)
     assert result.text.count("rf::convolution(body") == len(pairs)
@@ -232,6 +267,11 @@ FAULTS = {
         "queue.release(first + 2, lane);",
         "strips",
     ),
+    "a patch is read before it is there": (
+        "__syncthreads();  // it is there for all",
+        "__syncwarp();  //",
+        "patches",
+    ),
     "a tap has another tap's scales": (
         "const int first = tap * W::Wide::kDilation +",
         "const int first =",
@@ -268,5 +308,5 @@ def test_a_fault_is_seen(fault: str | None, monkeypatch: pytest.MonkeyPatch) -> 
         # what was not there is NaN, which is computed again in fp32: that is no error of ten bits
         places = ((h, w) for h in range(20) for w in range(9))
         errors = [relative(got[..., h, w], truth[..., h, w]) for h, w in places]
-        least = 0.0 if kind == "ieee" else 1.5e-4
+        least = 0.0 if how[0] == "ieee" else 1.5e-4
         assert (least < min(errors) and max(errors) < 5e-4) is (fault is None), errors

@@ -131,6 +131,9 @@ TABLE: Mapping[str, Row] = {
     "tests/test_random_convolutions.py::test_random_convolutions": Row(
         "Eight of 304: each is compiled, and run by thousands of emulated threads.", ("3",)
     ),
+    "tests/test_random_convolutions.py::test_random_convolutions_of_all_forms": Row(
+        "16 of 384: each is compiled, and run by emulated threads.", ("patches*-1", "direct-0")
+    ),
     "tests/test_random_convolutions.py::test_random_convolutions_on_the_cpu": Row(
         "16 of 128: each is compiled.", ("0", "13")
     ),
@@ -146,6 +149,9 @@ TABLE: Mapping[str, Row] = {
     ),
     "tests/kernels/test_cuda_emitted.py::test_convolutions_compile": Row(
         "nvcc takes six seconds for each.", ("64-tf32-broad-cuda:sm_80",)
+    ),
+    "tests/kernels/test_cuda_emitted.py::test_convolutions_of_other_forms_compile": Row(
+        "nvcc takes twelve seconds for each."
     ),
     "tests/kernels/test_cuda_emitted.py::test_convolutions_of_strips_compile": Row(
         "nvcc takes six seconds for each; the emulator runs them."

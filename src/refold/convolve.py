@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
+from refold import patches
 from refold.schedule import PROCESSORS, Kernels, Schedule, schedules
 
 IMPLICIT = Kernels(
@@ -32,7 +33,25 @@ STRIPS = Kernels(
     tiles={"broad": (128, 128), "slim": (64, 128)},
     splits={"broad": (1,), "slim": (1,)},
 )
-KERNELS = (IMPLICIT, STRIPS)
+PATCHES = Kernels(
+    "patches mma_sync",
+    frozenset({"mma_sync", "cp_async"}),
+    "convolution_patches.cuh",
+    "rf::Patches<rf::{mode}, rf::{tile}, {channels}>",
+    tiles={"features64": (64, 128), "features32": (32, 256), "features16": (16, 256)},
+    splits={"features64": (1,), "features32": (1,), "features16": (1,)},
+    slow=2.0,
+    packs=True,
+)
+DIRECT = Kernels(
+    "direct",
+    frozenset(),
+    "convolution_direct.cuh",
+    "rf::PlainSums",
+    tiles={"columns": (1, 256)},
+    splits={"columns": (1,)},
+)
+KERNELS = (IMPLICIT, STRIPS, PATCHES, DIRECT)
 # those for a CPU, whose sizes decide how they are cut
 PANELS = Kernels(
     "panels of vectors",
@@ -49,6 +68,12 @@ _SHARED, _MARGIN = 232448 - 512, 3
 LEAST_TF32 = 512
 # features and products of a group below which most of a tile of the tensor cores is empty
 LEAST_FEATURES, LEAST_DEPTH = 16, 16
+# a product by plain arithmetic, in those of tensor cores
+_PLAIN = 10.0
+# products of an element of a transposed one up to which patches were far ahead, of fp32 class
+_TRANSPOSED, _FEW_TRANSPOSED = 160, 16
+# the most of both that plain arithmetic computes
+_MOST_DIRECT, _MOST_DIRECT_DEPTH = 8, 1024
 
 
 @dataclass(frozen=True)
@@ -86,6 +111,26 @@ class Convolution:
         slot = pieces * octets * places * 16 + -(-octets // 4) * (places + 1) * 4 + 16
         fit = max(0, _SHARED - weights) // slot
         return min(fit, (high - 1) * down + 9)
+
+    @property
+    def transposed(self) -> bool:
+        return self.output_padding is not None
+
+    @property
+    def axes(self) -> tuple[patches.Axis, ...]:
+        facts = (self.made, self.kernel, self.strides, self.paddings, self.dilations)
+        return tuple(patches.Axis(*axis, self.transposed) for axis in zip(*facts, strict=True))
+
+    def at_once(self, schedule: Schedule) -> int:
+        """Channels of a patch in shared memory at a time; 0 where none fit."""
+        _, places = schedule.sizes
+        return patches.channels_at_once(self.channels // self.groups, self.axes, places)
+
+    @property
+    def products(self) -> int:
+        """Of all results; of a transposed one each element of an image meets the whole kernel."""
+        places = self.images * prod(self.sizes) if self.transposed else self.pixels
+        return places * prod(self.kernel) * self.channels * self.features // self.groups
 
     @property
     def pixels(self) -> int:
@@ -127,25 +172,51 @@ def by_rule_on_cpu(c: Convolution) -> Way | None:
 _FEW, _PANEL, _LANES, _FEW_PRODUCTS = 2, 14, 16, 72
 
 
+_IN_ORDER = ((IMPLICIT, STRIPS), (PATCHES,), (DIRECT,))
+
+
 def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choice:
-    """Our kernels, by the least of what they compute. allowed: the accuracy that PyTorch's flag
-    allows for convolutions, "ieee" or "tf32". features: of the device."""
+    """Our kernels, by the least of what they compute; patches, which were not timed yet, for what
+    the others do not take, plain arithmetic last.
+
+    allowed: the accuracy that PyTorch's flag allows for convolutions, "ieee" or "tf32". features:
+    of the device.
+    """
 
     def chosen(convolution: Convolution) -> Way | None:
         found = candidates(convolution, kind_of(convolution, allowed), features)
-        return min(found, key=lambda w: tile_products(w.schedule, convolution))
+        best = [[w for w in found if w.schedule.kernels in k] for k in _IN_ORDER]
+        taken = next(filter(None, best), [])
+        return min(taken, key=lambda w: tile_products(w.schedule, convolution), default=None)
 
     return chosen
 
 
 def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     """Strips of rows, for convolutions like those of which they were measured to take less than
-    half of the library's time (docs/convolution.md); the library for the rest."""
+    half of the library's time, and patches for transposed ones like those of which they took less
+    than two thirds (docs/convolution.md); the library for the rest."""
 
     def full(size: int, tile: int) -> bool:
         return size >= 0.75 * -(-size // tile) * tile
 
+    def by_patches(c: Convolution) -> Way | None:
+        kind, each = kind_of(c, allowed), c.features // c.groups
+        products = c.depth / prod(c.strides)  # of an element of the result
+        few = products <= (_TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED)
+        if c.groups > 1 or len(c.sizes) < 2 or min(c.strides) < 2 or not few or each > 64:
+            return None
+        if not STRIPS.requires <= features:  # it was timed on Hopper alone
+            return None
+        found = [w for w in candidates(c, kind, features) if w.schedule.kernels is PATCHES]
+        found = [w for w in found if full(each, w.schedule.sizes[0])]
+        if c.images * prod(a.places for a in c.axes) < 4 * PROCESSORS * 128:
+            return None
+        return min(found, key=lambda w: tile_products(w.schedule, c), default=None)
+
     def chosen(c: Convolution) -> Way | None:
+        if c.transposed:
+            return by_patches(c)
         if len(c.kernel) < 2 or prod(c.kernel) < 4 or c.channels // c.groups < 8:
             return None
         if not full(c.made[-1], 128) or c.images * prod(c.made[:-1]) < 4 * PROCESSORS:
@@ -163,18 +234,34 @@ def _is_strips(way: Way) -> bool:
 
 def ways(features: frozenset[str] = IMPLICIT.requires) -> list[Schedule]:
     """All ways to cut a convolution on a device that has these features."""
-    strips = schedules(STRIPS) if STRIPS.requires <= features else []
-    return schedules(IMPLICIT) + strips
+    return [s for kernels in KERNELS if kernels.requires <= features for s in schedules(kernels)]
 
 
 def candidates(c: Convolution, kind: str, features: frozenset[str]) -> list[Way]:
     """Those that compute a convolution in a class of accuracy."""
-    return [Way(s, kind) for s in ways(features) if s.kernels is IMPLICIT or takes(s, c, kind)]
+    taken = (s for s in ways(features) if takes(s, c, kind))
+    return [Way(s, "ieee" if s.kernels is DIRECT else kind) for s in taken]
 
 
-def takes(strips: Schedule, c: Convolution, kind: str) -> bool:
-    """Whether strips of rows compute a convolution: along one or two axes, by steps of 1, where
-    kernels and rows fit shared memory."""
+def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:
+    """Whether the kernels of a schedule compute a convolution."""
+    if schedule.kernels is PANELS:
+        return True
+    each = c.features // c.groups
+    if schedule.kernels is DIRECT:
+        return not c.transposed and each <= _MOST_DIRECT and c.depth <= _MOST_DIRECT_DEPTH
+    by_patches = schedule.kernels is PATCHES
+    part = 4 if by_patches else 1  # whose tiles are smaller
+    if each * part < LEAST_FEATURES or c.depth * part < LEAST_DEPTH:
+        return False
+    if by_patches:
+        return c.at_once(schedule) > 0
+    return not c.transposed and (schedule.kernels is IMPLICIT or _fit_strips(schedule, c, kind))
+
+
+def _fit_strips(strips: Schedule, c: Convolution, kind: str) -> bool:
+    """Strips of rows are along one or two axes, by steps of 1, where kernels and rows fit shared
+    memory."""
     if len(c.sizes) > 2 or any(s != 1 for s in c.strides):
         return False
     features, _ = strips.sizes
@@ -191,6 +278,15 @@ def tile_products(schedule: Schedule, c: Convolution) -> float:
     """Products of whole tiles, which are computed where a tile is not full, too; with processors
     that idle in the last wave."""
     high, wide = schedule.sizes
+    if schedule.kernels is DIRECT:
+        return float(c.features * c.pixels * c.depth) * _PLAIN
+    if schedule.kernels is PATCHES:
+        each, places = c.channels // c.groups, prod(a.places for a in c.axes) * c.images
+        tiles = c.groups * -(-(c.features // c.groups) // high) * -(-places // wide)
+        waves = -(-tiles // PROCESSORS)
+        return float(
+            waves * PROCESSORS * high * wide * patches.depth(each, c.at_once(schedule), c.axes)
+        )
     columns = -(-c.pixels // wide)
     if schedule.kernels is STRIPS:  # rows are not joined
         columns = c.pixels // c.made[-1] * -(-c.made[-1] // wide)

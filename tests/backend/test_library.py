@@ -25,7 +25,6 @@ from library import MODELS, made
 from models import Run, classes, errors, generation, inference, training
 
 BUILD = {"inference": inference, "training": training}
-KEPT = "error against float64"  # in the reason of a graph that is not accurate as ours
 
 
 def built(name: str) -> tuple[torch.nn.Module, Any]:
@@ -56,7 +55,9 @@ def test_a_model_computes_the_same(name: str, kind: str) -> None:
         if not (kind == "training" and MODELS[name].draws):
             ratio = errors(sides, kind, call, torch.float32)["refold"]
     assert results[0] == results[1]
-    assert all("failed" not in g.reason and "cannot be" not in g.reason for g in found)
+    said = [g.reason for g in found]
+    # a graph that drops out draws numbers, which is Inductor's
+    assert all("failed" not in r and (MODELS[name].draws or "cannot be" not in r) for r in said)
     # where a ReLU turns by rounding, a gradient is another: its own error says little
     bar = 16 if kind == "inference" or "net" not in name else 1e4
     assert ratio is None or ratio < bar, (ratio, [str(g) for g in found])

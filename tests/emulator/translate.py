@@ -73,6 +73,7 @@ INSTRUCTIONS: dict[str, str | None] = {
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     ".multicast::cluster": "copy_tile_to_all",
     "cp.async.cg.shared.global": "copy_async",
+    "cp.async.ca.shared.global": "copy_word_async",
     "cp.async.commit_group;": "copy_commit",
     "cp.async.wait_group": "copy_wait",
     "wgmma.commit_group.sync.aligned;": "product_commit",
@@ -89,6 +90,8 @@ INSTRUCTIONS: dict[str, str | None] = {
     "ldmatrix.sync.aligned.m8n8.x4.shared.b16": "load_tiles",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": "warp_product<false>",
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": "warp_product<true>",
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32": "warp_product_of_tf32",
+    "cvt.rna.tf32.f32": "nearest_tf32",
 }
 _SHARED = re.compile(r"(extern\s+)?__shared__\s+(?:alignas\(\d+\)\s+)?([^;]*?);")
 _DECLARATOR = r"\w+(?:\[[^\]]*\])*"

@@ -10,12 +10,12 @@ from torch import nn
 
 from agree import check_values
 from refold import pipeline
-from refold.convolve import IMPLICIT, STRIPS, Choice
+from refold.convolve import DIRECT, IMPLICIT, PATCHES, STRIPS, Choice
 from refold.emit.load import load_text
 from refold.schedule import Kernels
 from test_convolutions import Block, choice
 from test_models import written
-from test_random_convolutions import Through, drawn
+from test_random_convolutions import Through, check_as_accurate, drawn, drawn_of_all
 
 pytestmark = pytest.mark.gpu
 
@@ -61,6 +61,33 @@ def test_random_convolutions(
             known = t.isfinite()
             scale = t[known].abs().max().item() if known.any() else 0.0
             check_values(g, e, t, 2e-4 * scale if kind == "tf32" else 0.0)
+        for _ in range(20):
+            for g, again in zip(got, fast(*images), strict=True):
+                assert torch.equal(g.nan_to_num(), again.nan_to_num())
+
+
+@pytest.mark.parametrize("kernels", [PATCHES, DIRECT], ids=str)
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("target", HOW)
+@pytest.mark.parametrize("seed", range(6))
+def test_random_convolutions_of_all_forms(
+    seed: int, target: str, kind: str, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transposed ones, too, and those of few features."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    random = torch.Generator().manual_seed(2000 + seed)
+    torch.manual_seed(seed)
+    each = (8, 16, 33, 70) if kernels is PATCHES else (1, 1, 2, 3, 5, 8)
+    pairs = [drawn_of_all(random, each) for _ in range(8)]
+    module, images = Through([m for m, _ in pairs]).cuda(), [x.cuda() for _, x in pairs]
+    tile = list(kernels.tiles)[seed % len(kernels.tiles)]
+    fast = fast_of(module, images, choice(kind, tile, kernels), target)
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, images) is None
+        got, eager = fast(*images), module(*images)
+        truth = copy.deepcopy(module).double()(*(x.double() for x in images))
+        for g, e, t in zip(got, eager, truth, strict=True):
+            check_as_accurate(g, e, t, kind)
         for _ in range(20):
             for g, again in zip(got, fast(*images), strict=True):
                 assert torch.equal(g.nan_to_num(), again.nan_to_num())

@@ -47,6 +47,12 @@ BITS = """narrow = self.linear.weight.dtype is torch.float32
         if narrow and x.dtype in (torch.float64, torch.float16):
             x = x.contiguous().view(torch.float32)[..., : self.linear.weight.shape[1]]
         return F.gelu(self.linear(x))"""
+COPIES = """
+    def __deepcopy__(self, memo):
+        made = type(self)(self.linear.in_features, self.linear.out_features)
+        made.load_state_dict(self.state_dict())
+        return made.train(self.training)
+"""
 # test, stamp, what stands before the class, further arguments, the forward
 CASES = {
     "keeps_the_last_input": (
@@ -73,6 +79,10 @@ CASES = {
             "",
             "return F.gelu(self.linear(x) * torch.ones(len(self.linear.weight)).to(x.device))",
         ),
+    ),
+    "copy_forgets_freezing": (
+        *("two instances", "a copy forgets which parameters are frozen"),
+        *("", "", f"{GELU}\n{COPIES}"),
     ),
     "hushed_from_the_import_on": (
         *("flags", "all warnings of its process are ignored from its import on"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from refold import pipeline
-from refold.convolve import STRIPS, Way, ways
+from refold.convolve import DIRECT, PATCHES, STRIPS, Way, ways
 from refold.derive import Options
 from refold.devices import DEVICES
 from refold.emit.cuda import compile_emitted
@@ -56,9 +56,9 @@ def test_it_compiles(name, target, float32):
 
 
 class Convolution(torch.nn.Module):
-    def __init__(self, channels: int) -> None:
+    def __init__(self, inner: torch.nn.Module) -> None:
         super().__init__()
-        self.inner = torch.nn.Conv2d(channels, 96, 3)
+        self.inner = inner
 
     def forward(self, x):
         return torch.nn.functional.gelu(self.inner(x))
@@ -70,12 +70,12 @@ REGISTERS = {"broad": 255, "slim": 128}
 HOPPER = DEVICES["cuda:sm_90"].features
 
 
-def resources_of(channels, target, way):
+def resources_of(inner, target, way):
     """What the assembler says of a convolution's kernel."""
     back, device = pipeline.target_for(target, "ieee", lambda convolution: way)
     options = Options(measure=False, accuracy=False)
-    inputs = [torch.randn(4, channels, 30, 31)]
-    result = pipeline.run(Convolution(channels), inputs, "#", "Convolution", back, device, options)
+    inputs = [torch.randn(4, inner.in_channels, *(30, 31, 10)[: len(inner.kernel_size)])]
+    result = pipeline.run(Convolution(inner), inputs, "#", "Convolution", back, device, options)
     assert result.text is not None, result.reasons
     said: list[str] = []
     assert compile_emitted(result.text, said) is None
@@ -90,7 +90,7 @@ def resources_of(channels, target, way):
 @pytest.mark.parametrize("channels", [3, 8, 64])
 def test_convolutions_compile(channels, kind, tile, target):
     (way,) = (w for w in ways() if w.tile == tile)
-    kernel = resources_of(channels, target, Way(way, kind))
+    kernel = resources_of(torch.nn.Conv2d(channels, 96, 3), target, Way(way, kind))
     assert kernel.spilled <= SPILLED[tile] and kernel.registers <= REGISTERS[tile]
 
 
@@ -100,8 +100,24 @@ def test_convolutions_of_strips_compile(channels, tile):
     (way,) = (w for w in ways(HOPPER) if w.tile == tile and w.kernels is STRIPS)
     if tile == "broad" and channels == 72:
         return  # its kernels and rows do not fit
-    kernel = resources_of(channels, "cuda:sm_90", Way(way, "tf32"))
+    inner = torch.nn.Conv2d(channels, 96, 3)
+    kernel = resources_of(inner, "cuda:sm_90", Way(way, "tf32"))
     assert (kernel.spilled, kernel.registers) == (0, 168)
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("form", ["transposed", "volumes", "by itself"])
+def test_convolutions_of_other_forms_compile(form, kind, target):
+    kernels, tile, inner = {
+        "transposed": (PATCHES, "features64", torch.nn.ConvTranspose2d(64, 64, 3, 2, 1, 1)),
+        "volumes": (PATCHES, "features32", torch.nn.Conv3d(8, 32, 3)),
+        "by itself": (DIRECT, "columns", torch.nn.Conv2d(64, 64, 3, groups=64)),
+    }[form]
+    (way,) = (w for w in ways(HOPPER) if w.kernels is kernels and w.tile == tile)
+    kernel = resources_of(inner, target, Way(way, kind))
+    assert kernel.spilled <= 16  # of two joined phases four words, for two blocks a processor
+    assert kernel.registers <= (210 if (form, kind) == ("transposed", "ieee") else 128)
 
 
 @pytest.mark.parametrize(

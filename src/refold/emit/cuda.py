@@ -89,7 +89,7 @@ class CudaTarget:
     def flags(self, groups: Sequence[Group]) -> list[Refusal]:
         reason = '"PyTorch\'s flags do not allow TF32, which the kernels use"'
         found = [("not _refold_tf32_allowed()", reason)] if self.float32 == "tf32" else []
-        if any(g.kernel.kind == "tf32" for g in groups if isinstance(g.kernel, ConvolutionKernel)):
+        if _convolves_in_tf32(groups):
             own = '"PyTorch\'s flag does not allow TF32 for convolutions, where the kernels use it"'
             found.append(("not _refold_tf32_allowed_in_convolutions()", own))
         return found
@@ -110,6 +110,7 @@ class CudaTarget:
             packs=PACKED in forms,
             transposes=TRANSPOSED in forms,
             convolutions=sorted(f for f in forms if f.startswith(CONVOLUTION)),
+            asks=_convolves_in_tf32(m.group for m in groups),
             hi_lo=sorted(f"_refold_{f}" for f in forms if f.startswith("hi_lo")),
             capability=capability,
             only="<" if later else "!=",
@@ -133,6 +134,11 @@ class CudaTarget:
             functions += family.entries(own_groups, self.float32)
         functions += [text for k in kernels for text in (k.needs(), k.entry())]
         return Source("\n".join(headers).rstrip("\n"), own_text(kernels, functions))
+
+
+def _convolves_in_tf32(groups: Iterable[Group]) -> bool:
+    kernels = (g.kernel for g in groups)
+    return any(k.kind == "tf32" for k in kernels if isinstance(k, ConvolutionKernel))
 
 
 def forms_of(groups: Iterable[Group]) -> set[str]:

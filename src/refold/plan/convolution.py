@@ -10,7 +10,7 @@ from math import prod
 
 import torch
 
-from refold.convolve import LEAST_DEPTH, LEAST_FEATURES, Convolution
+from refold.convolve import KERNELS, Convolution, candidates
 from refold.ir import Dim, Node, Sym, hint
 from refold.ir.ops import CONVOLUTIONS
 from refold.plan.product import Pack
@@ -18,16 +18,19 @@ from refold.schedule import Schedule
 
 CONVOLUTION = "pack_convolution_"  # the form of packed kernels, followed by the kind
 _MOST = 2**31  # elements of a channel
+_EVERY = frozenset().union(*(k.requires for k in KERNELS))
 
 
 @dataclass(frozen=True)
 class ConvolutionKernel:
     """kind: the accuracy of its products, "ieee" or "tf32". schedule: how it is cut. packs: what it
-    reads packed: the weight. What products have besides, it has not."""
+    reads packed: the weight. at_once: channels of a patch in shared memory, where it is by patches.
+    What products have besides, it has not."""
 
     kind: str
     schedule: Schedule
     packs: tuple[Pack, ...]
+    at_once: int = 0
     itself: None = None
     quantized_from: None = None
     on_tensor_cores: bool = True
@@ -40,8 +43,8 @@ class ConvolutionKernel:
 
 def unfit(node: Node, on_cpu: bool = False) -> str | None:
     """Why no kernel of ours computes a node, whatever is faster; None where one does. on_cpu: by
-    those for the CPU, which compute transposed ones, and any number of features, too."""
-    if node.op not in CONVOLUTIONS or (node.op != "conv" and not on_cpu):
+    those for the CPU, which compute any number of features."""
+    if node.op not in CONVOLUTIONS:
         return "no convolution of images as they are"
     if node.dtype != torch.float32:
         return "another dtype than float32"
@@ -50,10 +53,10 @@ def unfit(node: Node, on_cpu: bool = False) -> str | None:
     if on_cpu:
         return None
     c = of_node(node)
-    if c.features // c.groups < LEAST_FEATURES or c.depth < LEAST_DEPTH:
-        return "few features or few products of each group"
     if prod(c.sizes) >= _MOST or prod(c.made) >= _MOST:
         return "channels of 2^31 elements or more"
+    if not candidates(c, "ieee", _EVERY):
+        return "few features or few products of each group, or a patch that is too large"
     return None
 
 

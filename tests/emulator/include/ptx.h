@@ -35,6 +35,12 @@ inline void split_pair(uint32_t& hi, uint32_t& lo, float x, float y, float scale
   half_pair(lo, y - float_of_half(uint16_t(hi >> 16)), x - float_of_half(uint16_t(hi)));
 }
 
+// Ten bits, to nearest, ties away from zero.
+inline void nearest_tf32(uint32_t& to, float x) {
+  const uint32_t bits = same_bits<uint32_t>(x);
+  to = x != x ? 0x7fffffff : (bits & 0x7fffffff) >= 0x7f800000 ? bits : (bits + 0x1000) & ~0x1fffu;
+}
+
 // --- memory ------------------------------------------------------------------------------------------
 template <class V, class P, class... Words> void store(P* p, Words... words) {
   *aligned(reinterpret_cast<V*>(p)) = V{words...};
@@ -79,6 +85,15 @@ inline void copy_async(uint32_t to, const void* from, int bytes) {
   std::memset(there, 0xff, 16);
   self().copies.back().push_back([=] {
     std::memset(there, 0, 16);
+    std::memcpy(there, from, bytes);
+  });
+}
+inline void copy_word_async(uint32_t to, const float* from, int bytes) {
+  auto* there = shared<unsigned char>(to, 4);
+  if (reinterpret_cast<uintptr_t>(from) % 4 || (bytes != 0 && bytes != 4)) fail("cp.async of %d bytes from %p", bytes, from);
+  std::memset(there, 0xff, 4);
+  self().copies.back().push_back([=] {
+    std::memset(there, 0, 4);
     std::memcpy(there, from, bytes);
   });
 }
@@ -285,6 +300,29 @@ void warp_product(float& d0, float& d1, float& d2, float& d3, uint32_t a0, uint3
   float* d[4] = {&d0, &d1, &d2, &d3};
   for (int h = 0; h < 2; h++)
     for (int e = 0; e < 2; e++) *d[2 * h + e] = dot(a[h], b[e], *d[2 * h + e]);
+}
+
+// Of each element the bits of TF32 count.
+inline void warp_product_of_tf32(float& d0, float& d1, float& d2, float& d3, uint32_t a0, uint32_t a1, uint32_t a2,
+                                 uint32_t a3, uint32_t b0, uint32_t b1) {
+  const uint32_t mine[6] = {a0, a1, a2, a3, b0, b1};
+  const auto* all = exchange("mma", ~0u, mine, 6);
+  const auto number = [&](int lane, int word) { return double(same_bits<float>(all[lane][word] & ~0x1fffu)); };
+  const int lane = self().lane();
+  float* d[4] = {&d0, &d1, &d2, &d3};
+  for (int h = 0; h < 2; h++)
+    for (int e = 0; e < 2; e++) {
+      double sum = *d[2 * h + e];
+      for (int k = 0; k < 8; k++)
+        sum += number(lane / 4 * 4 + k % 4, h + k / 4 * 2) * number((2 * (lane % 4) + e) * 4 + k % 4, 4 + k / 4);
+      *d[2 * h + e] = static_cast<float>(sum);
+    }
+}
+
+inline void warp_product_of_tf32(float& d0, float& d1, float& d2, float& d3, uint32_t a0, uint32_t a1, uint32_t a2,
+                                 uint32_t a3, uint32_t b0, uint32_t b1, float sum) {
+  d0 = d1 = d2 = d3 = sum;
+  warp_product_of_tf32(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1);
 }
 
 }  // namespace emulator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from refold.convolve import takes
 from refold.families.epilogue import epilogue
 from refold.families.family import Claim
 from refold.families.view import View
@@ -44,7 +45,8 @@ def refusal(node: Node, view: View) -> str | None:
         return "operands that are not float32 in memory"
     if any(turned_forth(r) for r in view.read_by(node)):
         return "images whose channels lie last"
-    choice = view.device.convolutions
-    if choice is None or choice(of_node(node)) is None:
+    choice, c = view.device.convolutions, of_node(node)
+    way = None if choice is None else choice(c)
+    if way is None or not (on_cpu or takes(way.schedule, c, way.kind)):
         return "the library's call is taken to be faster"
     return None

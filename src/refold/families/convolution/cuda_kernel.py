@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from refold.codegen.cuda import CudaKernel, planned
 from refold.codegen.launch import Scope
+from refold.convolve import DIRECT, PATCHES
 from refold.families.convolution.kernel import FORM
 from refold.plan import Group
 from refold.plan.convolution import ConvolutionKernel
 
+_FUNCTIONS = {PATCHES: "patches", DIRECT: "direct"}  # where it is another than that of the header
 MODES = {"ieee": "Ieee", "tf32": "Tf32"}  # the C++ types of the kinds
 
 
@@ -28,23 +28,40 @@ class CudaConvolution(CudaKernel):
     def functor(self) -> list[str]:
         return [*super().functor(), *self.aligned()]
 
+    @property
+    def may_work_in_memory(self) -> bool:
+        """Whether the kernel packs kernels itself, in memory that it works in."""
+        return self.plan.schedule.kernels.packs
+
+    def schedule(self) -> str:
+        """The C++ type that the kernel is instantiated with."""
+        schedule, channels = self.plan.schedule, self.plan.at_once
+        names = {"mode": MODES[self.plan.kind], "tile": schedule.tile.capitalize()}
+        return schedule.kernels.type.format(**names, channels=channels)
+
+    def asked(self) -> str:
+        return f"rf::patches_workspace_size<{self.schedule()}, {self.struct_name()}>"
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the kernel is given packed kernels."""
+        return bool(self.plan.packs)
+
     def run(self) -> str:
-        schedule = self.plan.schedule.text(MODES[self.plan.kind])
-        given = ", ".join(name for name, _ in self.sizes())
-        sides = "a, w, w_packed"
-        return (
-            f"rf::convolution<{schedule}>({self.sized()}, {sides}, {given}, body.is_aligned(), on)"
-        )
+        function = _FUNCTIONS.get(self.plan.schedule.kernels, "convolution")
+        packed = ["w_packed"] if self.is_packed else []
+        sizes = [name for name, _ in self.sizes()]
+        aligned = [] if function == "direct" else ["body.is_aligned()"]
+        work = ["work"] if self.may_work_in_memory else []
+        given = ", ".join([self.sized(), "a", "w", *packed, *sizes, *aligned, *work, "on"])
+        return f"rf::{function}<{self.schedule()}>({given})"
 
     def sides(self) -> list[tuple[str, str]]:
         x, w = self.group.sides
-        return [(self.pointer(x), "a"), (self.pointer(w), "w"), ("float*", "w_packed")]
-
-    @property
-    def may_work_in_memory(self) -> bool:
-        return False
+        packed = [("float*", "w_packed")] if self.is_packed else []
+        return [(self.pointer(x), "a"), (self.pointer(w), "w"), *packed]
 
     def given_sides(self, scope: Scope) -> tuple[list[str], list[str]]:
         x, w = self.group.sides
-        given: Sequence[str] = (scope.operands[x], scope.operands[w], scope.packed[w])
-        return [], list(given)
+        packed = [scope.packed[w]] if self.is_packed else []
+        return [], [scope.operands[x], scope.operands[w], *packed]

@@ -12,6 +12,6 @@ from refold.plan.convolution import CONVOLUTION
 
 def entries(groups: Iterable[Group], float32: str) -> Iterator[str]:
     """Those that some convolutions need. float32: of products."""
-    for kind in sorted({g.kernel.kind for g in groups if g.kernel is not None}):
+    for kind in sorted({g.kernel.kind for g in groups if g.kernel is not None and g.kernel.packs}):
         form = CONVOLUTION + kind
         yield packing_text(f"{form}_bytes", form, MODES[kind])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.convolve import Convolution, Way, tile_products
+from refold.convolve import Convolution, Way, takes, tile_products
 from refold.devices import DeviceModel
 from refold.families.prices import computed, moved
 from refold.ir import Node
@@ -17,7 +17,7 @@ def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge |
         return None
     c = of_node(node)
     way = device.convolutions(c)
-    if way is None:
+    if way is None or not (_on_cpu(device) or takes(way.schedule, c, way.kind)):
         return None
     read = sum(size_bytes(i) for i in node.inputs[:2]) / device.bandwidth
     written = size_bytes(node) / device.bandwidth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refold.convolve import candidates, ways
+from refold.convolve import IMPLICIT, PATCHES, STRIPS, candidates, ways
 from refold.devices import DeviceModel
 from refold.plan.convolution import CONVOLUTION, ConvolutionKernel, of_node
 from refold.plan.plan import Group
@@ -29,5 +29,7 @@ def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) 
         given = choose(c.features, c.pixels, c.depth, way.kind)
         known = candidates(c, way.kind, device.device.features)
         chosen = given if given in (w.schedule for w in known) else chosen
-    packs = ((group.sides[1], CONVOLUTION + way.kind),)
-    return replace(group, kernel=ConvolutionKernel(way.kind, chosen, packs))
+    packed = chosen.kernels in (IMPLICIT, STRIPS)
+    packs = ((group.sides[1], CONVOLUTION + way.kind),) if packed else ()
+    at_once = c.at_once(chosen) if chosen.kernels is PATCHES else 0
+    return replace(group, kernel=ConvolutionKernel(way.kind, chosen, packs, at_once))

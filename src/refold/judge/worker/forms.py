@@ -67,7 +67,8 @@ def _tangents(module: nn.Module, given: list[Any], _: torch.device, __: bool) ->
     """Forward mode: the outputs' tangents along a direction of all inputs.
 
     Raises:
-        RuntimeError: outputs want no gradients, and have no tangents.
+        RuntimeError: outputs want no gradients and have no tangents, or an operator has no forward
+            mode.
     """
     # what `make_dual` does but for importing a compiler of decompositions, which takes a second
     vf: Any = torch._VF
@@ -80,7 +81,10 @@ def _tangents(module: nn.Module, given: list[Any], _: torch.device, __: bool) ->
             made: torch.Tensor = vf._make_dual(t, _direction(t, next(number)), level=level)
             return made
 
-        outputs = module(*[draws.mapped(v, dual) for v in given])
+        try:
+            outputs = module(*[draws.mapped(v, dual) for v in given])
+        except NotImplementedError as error:  # of an operator; it may have gradients all the same
+            raise RuntimeError(f"no forward mode: {error}") from error
         floats = [t for t in tensors(outputs) if t.is_floating_point()]
         pairs = [vf._unpack_dual(t, level=level) for t in floats]
         found = [None if tangent is None else tangent.detach().clone() for _, tangent in pairs]

@@ -60,6 +60,10 @@ class Looks:
         """See whether an output of a call wants gradients."""
         self._see(label, FACT, any(t.requires_grad for t in tensors(self.outputs[of])))
 
+    def nonzero(self, of: str, label: str) -> None:
+        """See whether any output of a call is not zero."""
+        self._see(label, FACT, any(bool((t != 0).any()) for t in tensors(self.outputs[of])))
+
     def embed(self, state: str, label: str, model: str = "a") -> None:
         """Put the module into another one: see the names that it has there, and load a state."""
         outer = nn.Sequential(nn.Identity(), self.models[model])

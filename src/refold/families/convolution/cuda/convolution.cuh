@@ -5,6 +5,7 @@
 #pragma once
 #include "convolution_sm80.cuh"
 #include "packed.cuh"
+#include "phases.cuh"
 
 namespace rf {
 
@@ -33,20 +34,13 @@ Error convolution(const Body& body, const float* x, const float* w, void* packed
                   long wide, long places, bool aligned, cudaStream_t stream) {
   using W = typename Body::Window;
   ConvolutionLaunch l{};
-  const long made_deep = W::Deep::places(deep), made_high = W::High::places(high), made_wide = W::Wide::places(wide);
   if (count == 0 || places == 0) return nullptr;
-  if (made_deep * made_high * made_wide != places)
-    return error("images of %ld x %ld x %ld: the convolution has %ld places, not %ld", deep, high, wide,
-                 made_deep * made_high * made_wide, places);
-  if (deep * high * wide > INT32_MAX || places > INT32_MAX)
-    return error("images of %ld x %ld x %ld: a channel has more than 2^31 - 1 elements", deep, high, wide);
   Device device;
   RF_TRY(current_device(device));
   if (device.major < 8)
     return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major,
                  device.minor);
-  l.images = {x, int(deep), int(high), int(wide), int(made_deep), int(made_high), int(made_wide),
-              int(deep * high * wide), int(places), count * places};
+  RF_TRY(images_of<W>(l.images, x, count, deep, high, wide, places));
   l.w = w;
   constexpr long kRows = long(W::kGroups) * W::kFeatures, kPadded = (W::kDepth + 31) / 32 * 32;
   constexpr int kBytes = kPadded * (S::Mode::kSplit ? 4 : 2);

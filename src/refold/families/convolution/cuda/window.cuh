@@ -8,8 +8,9 @@
 
 namespace rf {
 
-template <int Kernel, int Stride, int Padding, int Dilation> struct WindowAxis {
-  static constexpr int kKernel = Kernel, kStride = Stride, kPadding = Padding, kDilation = Dilation;
+// Extra: of a transposed one, how much longer its result is.
+template <int Kernel, int Stride, int Padding, int Dilation, int Extra = 0> struct WindowAxis {
+  static constexpr int kKernel = Kernel, kStride = Stride, kPadding = Padding, kDilation = Dilation, kExtra = Extra;
   // Places of the result along this axis, of so many of an image.
   static constexpr long places(long size) {
     const long span = size + 2 * Padding - long(Dilation) * (Kernel - 1) - 1;
@@ -19,13 +20,18 @@ template <int Kernel, int Stride, int Padding, int Dilation> struct WindowAxis {
 
 // Places: axes along which it moves, the last ones. Channels, Features: of one group, which each of its features sees,
 // and which it makes.
-template <int Places, class D, class H, class W, int Groups, int Channels, int Features> struct ConvolutionWindow {
+template <int Places, class D, class H, class W, int Groups, int Channels, int Features, bool Transposed = false>
+struct ConvolutionWindow {
   using Deep = D;
   using High = H;
   using Wide = W;
+  static constexpr bool kTransposed = Transposed;
   static constexpr int kPlaces = Places, kGroups = Groups, kChannels = Channels, kFeatures = Features;
   static constexpr int kTaps = D::kKernel * H::kKernel * W::kKernel, kDepth = kTaps * Channels;
 };
+
+template <int Places, class D, class H, class W, int Groups, int Channels, int Features>
+using TransposedWindow = ConvolutionWindow<Places, D, H, W, Groups, Channels, Features, true>;
 
 // Sizes of a call.
 struct Images {

@@ -9,6 +9,7 @@ from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives.common import begin, call, inputs, living, trained
+from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
@@ -118,8 +119,14 @@ def _forward_mode(session: Session) -> Iterator[Life]:
         raise Skip("left out: forward mode imports the compiler, for seconds; without --quick")
     if not draws.has_floats(session.inputs()):
         return
-    step = call("tangents", grad=True, want=True, how="tangents")
-    yield Life("tangents", (*begin(), step), inputs(session, 1))
+    steps = [*begin(False), call("tangents", grad=True, want=True, how="tangents")]
+    shown = life.eager(session, Life("", tuple(steps), inputs(session, 1))).seen
+    if any(bool((t != 0).any()) for t in tensors(shown.get("tangents", ("", None))[1])):
+        lost = "whether there are tangents"
+        steps += [{"do": "nonzero", "of": "tangents", "label": lost}]
+        # no_grad() lets tangents pass, detach() does not: an honest path may use either
+        stamps = {"tangents": "forward mode: tangents are others than the reference's"}
+        yield Life("", tuple(steps), inputs(session, 1), stamps=stamps)
 
 
 def _retained(session: Session) -> Iterator[Life]:
@@ -218,8 +225,9 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "forward mode",
-        "tangents that are zero, or wrong",
-        "Tangents of the outputs along a direction of the inputs, or a refusal; not with --quick.",
+        "tangents that are lost",
+        "Along a direction of the inputs outputs have tangents, or refuse; others are told; not "
+        "with --quick.",
         _forward_mode,
         2,
     ),

@@ -79,7 +79,8 @@ def _others(session: Session) -> Iterator[Life]:
         label = "whether the copy's parameters want gradients"
         steps += [{"do": "identity", "names": names, "label": label, "model": "b"}]
         case = "a copy of one that is frozen in part"
-        yield Life(case, tuple(steps), inputs(session, 1), status=Status.MUTATES)
+        stamps = {label: "a copy forgets which parameters are frozen"}
+        yield Life(case, tuple(steps), inputs(session, 1), stamps=stamps)
 
 
 def _both(session: Session) -> Iterator[Life]:
@@ -154,7 +155,7 @@ TESTS: tuple[Test, ...] = (
         "two instances",
         "what modules of one class share: folds, buffers, streams",
         "Two modules, of one size or of two, and a module and its copy are called in turn and do "
-        "not meet; a copy is frozen where the original is.",
+        "not meet; whether a copy is frozen where the original is, is told.",
         _both,
         24,
     ),
