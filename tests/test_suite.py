@@ -156,7 +156,7 @@ MODEL = """
 import torch
 from torch import nn
 
-rows = 4096
+rows = 16384
 
 
 class Model(nn.Module):
@@ -180,7 +180,7 @@ def test_models_are_optimized_judged_and_the_run_goes_on(tmp_path, capsys):
     for name, forward in forwards.items():
         (folder / f"{name}.py").write_text(MODEL.format(forward=forward))
     (folder / "b.py").write_text("raise ValueError('no')")
-    given = ["suite", folder, "--shrink", "0.003", "--seconds", "0.2", "--no-compile", "-o"]
+    given = ["suite", folder, "--shrink", "0.02", "--seconds", "0.5", "--no-compile", "-o"]
     command = [sys.executable, "-m", "refold", *map(str, given)]
     running = subprocess.Popen([*command, str(tmp_path / "out")], stderr=subprocess.DEVNULL)
     rows = tmp_path / "out" / "rows.jsonl"
