@@ -138,3 +138,18 @@ def test_lattice_draws_odd_integers_of_12_and_13_bits() -> None:
     assert sorted(set(state["w"].tolist())) == [-1.0, 0.0, 1.0]
     assert bool((drawn % 2 == 1).all()) and bool((drawn < 0).any()) and bool((drawn > 0).any())
     assert float(drawn.abs().min()) >= 2049 and float(drawn.abs().max()) <= 8191
+
+
+def test_zero_is_no_loss_where_eager_knows_the_value_by_chance_alone() -> None:
+    torch.manual_seed(0)
+    exact = 1e-6 * torch.randn(64, 1024, dtype=torch.float64)
+    noise = 4e-9 * torch.rand(64, 1024, dtype=torch.float64) - 2e-9
+    exact[0, 0], noise[0, 0] = 1e-9, 0.0  # here eager is right by chance
+    eager, other = (exact + noise).float(), ((exact - noise) / 4e-9).round().mul(4e-9).float()
+    assert other[0, 0] == 0 and int((other == 0).sum()) > 50
+    assert tensors("", "y", other, eager, exact).agrees
+    tail = torch.cat([exact, 1e-30 * torch.rand(64, 8, dtype=torch.float64)], dim=1)
+    gone = torch.cat([other, torch.zeros(64, 8)], dim=1)
+    known = torch.cat([eager, tail[:, 1024:].float()], dim=1)
+    found = tensors("", "y", gone, known, tail)
+    assert not found.agrees and "next to it" in found.reason
