@@ -115,7 +115,7 @@ def test_a_price_answers_to_each_rate(family: Family, sample: Sample) -> None:
     for target in TARGETS:
         if not has_kernels(family, target):
             continue
-        _, device = pipeline.target_for(target, "ieee", choice_of("ieee"))
+        _, device = pipeline.target_for(target, "ieee", choice_of("ieee", target))
         plan = plan_of(sample, device, captures_of(sample))
         assert plan is not None
         for group in plan.groups:
@@ -129,7 +129,7 @@ def test_a_charge_is_near_the_price(family: Family, sample: Sample) -> None:
     for target in TARGETS:
         if not has_kernels(family, target):
             continue
-        _, device = pipeline.target_for(target, "ieee", choice_of("ieee"))
+        _, device = pipeline.target_for(target, "ieee", choice_of("ieee", target))
         plan = plan_of(sample, device, captures_of(sample))
         assert plan is not None
         # a charge counts a kernel's launch as a function's of PyTorch
@@ -177,7 +177,7 @@ WRONG: dict[str, tuple[str, Callable[[Pricing], Pricing]]] = {
 def test_a_price_that_misses_a_term_is_found(wrong: str) -> None:
     """Whatever the family, some sample of its tells."""
     fault, seeded = WRONG[wrong]
-    _, device = pipeline.target_for("cpu", "ieee", choice_of("ieee"))
+    _, device = pipeline.target_for("cpu", "ieee", choice_of("ieee", "cpu"))
     told: dict[str, bool] = {}
     for family, sample in claimed_on("cpu"):
         plan = plan_of(sample, device, captures_of(sample))

@@ -55,36 +55,21 @@ static void reduced(const Real* a, const Real* w, const Real* bias, Real* y, Rea
 
 }  // namespace rf
 
-// Each argument is converted as the function's parameter says.
-template <class T> static T argument(PyObject* o) {
-  if constexpr (std::is_pointer_v<T>) return rf_pointer<std::remove_cv_t<std::remove_pointer_t<T>>>(o);
-  else return rf_size(o);
+template <auto F, class... T, size_t... I>
+static void apply(void (*)(T...), PyObject* const* args, std::index_sequence<I...>) {
+  F(RfParameter<T>::from(args + I)...);
 }
-template <class... T, size_t... I>
-static void apply(void (*f)(T...), PyObject* const* args, std::index_sequence<I...>) {
-  f(argument<T>(args[I])...);
-}
-template <auto F, class... T>
-static PyObject* run(void (*)(T...), PyObject* const* args, Py_ssize_t n) {
+template <auto F, class... T> static PyObject* run(void (*f)(T...), PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, sizeof...(T))) return nullptr;
-  apply(F, args, std::index_sequence_for<T...>{});
+  apply<F>(f, args, std::index_sequence_for<T...>{});
   Py_RETURN_NONE;
 }
-template <auto F> static PyObject* entry(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  return run<F>(F, args, n);
-}
-#define ENTRY(name, ...) \
-  {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(entry<__VA_ARGS__>)), METH_FASTCALL, nullptr}
+template <auto F> static PyObject* entry(PyObject*, PyObject* const* args, Py_ssize_t n) { return run<F>(F, args, n); }
 
-static PyMethodDef rf_methods[] = {
-    ENTRY("linear", rf::linear<rf::Real>), ENTRY("reduced", rf::reduced),
+static RfMethod linear_("linear", entry<rf::linear<rf::Real>>), reduced_("reduced", entry<rf::reduced>);
 #ifdef RF_TEST_NARROW
-    ENTRY("linear_float16", rf::linear<rf::Half>), ENTRY("linear_bfloat16", rf::linear<rf::Bfloat>),
-    ENTRY("folded_float16", rf::linear<rf::Half, float>), ENTRY("folded_bfloat16", rf::linear<rf::Bfloat, float>),
+static RfMethod float16_("linear_float16", entry<rf::linear<rf::Half>>),
+    bfloat16_("linear_bfloat16", entry<rf::linear<rf::Bfloat>>),
+    folded_float16_("folded_float16", entry<rf::linear<rf::Half, float>>),
+    folded_bfloat16_("folded_bfloat16", entry<rf::linear<rf::Bfloat, float>>);
 #endif
-    {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
-                                nullptr, nullptr, nullptr, nullptr};
-#define RF_INIT_(name) PyInit_##name
-#define RF_INIT(name) RF_INIT_(name)
-PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from refold.backend.graphs import size_of
+from refold.ir import OPS
 
 Node = torch.fx.Node
 aten = torch.ops.aten
@@ -38,7 +39,8 @@ SAME = (
 # calls of which no index is made
 COMPARED = tuple(
     getattr(getattr(aten, name), kind)
-    for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    for name, op in OPS.items()
+    if op.is_comparison
     for kind in ("Scalar", "Tensor")
 )
 

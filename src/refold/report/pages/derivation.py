@@ -68,6 +68,7 @@ class Kernel:
     moved: str
     time: str
     share: float
+    own: bool  # or PyTorch's
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def of_mode(
         "ops": len(_called(before)),
         "kernels": kernels[:MOST_KERNELS],
         "more_kernels": len(kernels) - MOST_KERNELS,
-        "counts": Counter("PyTorch" if k.family == "call" else "own" for k in kernels),
+        "counts": Counter("own" if k.own else "PyTorch" for k in kernels),
         "before_s": d.optimized.price_before,
         "after_s": d.optimized.price_after,
         "floor_s": floor(after, own),
@@ -257,7 +258,7 @@ def _kernels(d: Derivation, device: DeviceModel) -> tuple[list[Kernel], list[Dot
             f"{op} × {n}" if n > 1 else op for op, n in Counter(n.op for n in nodes).items()
         )
         share = cost.seconds / price.seconds if price.seconds else 0.0
-        told = (size(int(cost.moved)), seconds(cost.seconds), share)
+        told = (size(int(cost.moved)), seconds(cost.seconds), share, isinstance(step, Group))
         kernels.append(Kernel(number, name, family, space, ops, *told))
         flops = sum(map(_flops, nodes))
         dots.append(Dot(number, name, flops, cost.moved, cost.seconds))
