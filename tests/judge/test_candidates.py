@@ -219,7 +219,7 @@ def test_candidate(case: Case) -> None:
         assert verdict.accepted, verdict.failures
         assert verdict.failures == ()
         return
-    assert not verdict.accepted
+    assert not verdict.accepted, verdict.notes
     assert case.test in {f.test for f in verdict.failures}, verdict.failures
     named = {f.status for f in verdict.failures if f.test == case.test}
     assert case.status in named, verdict.failures
