@@ -75,6 +75,7 @@ def _measure(
         run = Alternation(session, table.eager, table.candidate, len(sets), trip, budget)
         run.go()
         run.go_cold()
+        run.go_on()
         session.test = "timed outputs"
         texts = session.outside.complaints(table.eager.pid, table.null.pid)
         found = [session.fail(Status.CHEATS, "outside its process", text) for text in texts]
@@ -199,6 +200,7 @@ def _again(
     ready(table.candidate, table, sets)
     again = Alternation(session, table.eager, table.candidate, len(sets), trip, budget)
     again.go()
+    again.go_on()
     if _sealed(session, table, timing, budget)[1]:
         return wrong
     words = "; a new worker was right"
