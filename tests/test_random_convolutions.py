@@ -19,7 +19,7 @@ from refold.convolve import DIRECT, IMPLICIT, ON_CPU, PATCHES, STRIPS, Choice, t
 from refold.derive import Options, derive
 from refold.emit.module import Mode
 from refold.plan import Group
-from refold.plan.convolution import of_node, unfit
+from refold.plan.convolution import of_node, unsupported
 from refold.schedule import Kernels
 from test_convolutions import ALL, TARGET, TARGETS, choice, fast_of, relative, truth_of
 from test_models import written
@@ -86,10 +86,10 @@ def test_random_convolutions(seed: int) -> None:
         nodes = step.nodes if isinstance(step, Group) else (step.node,)
         for node in (n for n in nodes if n.op == "conv"):
             own = step.kernel.schedule.kernels.name if isinstance(step, Group) else ""
-            SHARE[own or unfit(node) or "what only patches take"] += 1
+            SHARE[own or unsupported(node) or "what only patches take"] += 1
             c = of_node(node)
             assert isinstance(step, Group) is takes(how(c).schedule, c, kind)
-            assert unfit(node) is None or not isinstance(step, Group)
+            assert unsupported(node) is None or not isinstance(step, Group)
     target = "cuda:sm_90" if kernels is STRIPS else TARGET
     fast = fast_of(module, images, how, target)
     with torch.no_grad():
