@@ -170,7 +170,8 @@ class Oracle:
         cotangents: list[Any] | None = None,
     ) -> Run:
         """The float64 run with every input and weight moved at random by some units in the last
-        place of its own type: what an honest order of rounding may turn a tie into."""
+        place of its own type, and of a model of float64 every result, too: what an honest order of
+        rounding may turn a tie into."""
         random = Noise(noise)
         inward = self.rehearsal is not None and self.rehearsal.by_value
 
@@ -183,7 +184,9 @@ class Oracle:
             return wide * (1 + units * torch.finfo(t.dtype).eps * draw)
 
         draws = self._draws(inputs, training, seed) if self._drew.get(training) else None
-        with self._widened(move):
+        doubles = replay.is_double((*self.state().values(), *tensors(inputs)))
+        rounded = replay.Rounded(units, random) if doubles else contextlib.nullcontext()
+        with self._widened(move), rounded:
             given = [each_tensor(v, move) for v in inputs]
             return self._wide(given, training, seed, cotangents, draws)
 
