@@ -40,7 +40,7 @@ from refold.judge.truth.rehearsal import Rehearsal, Watch
 from refold.judge.truth.truth import Meta, Run
 from refold.judge.wire.place import Place
 from refold.judge.worker.builds import Builds
-from refold.judge.worker.leaves import other_generators
+from refold.judge.worker.leaves import other_generators, real
 
 _SHARE = 1 / 8  # of the device's memory: what is kept of runs
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
@@ -340,7 +340,7 @@ def _backward(
     if not pairs:
         return {}
     # The same gradients as from ``grad_tensors``, which import the compiler: a second.
-    torch.autograd.backward([(o * g).sum() for o, g in pairs])
+    torch.autograd.backward([real(o * g).sum() for o, g in pairs])
     found = {f"input {i}": t.grad for i, t in enumerate(tensors(given))}
     found |= {n: p.grad for n, p in model.named_parameters(remove_duplicate=False)}
     model.zero_grad(set_to_none=True)
