@@ -14,6 +14,7 @@ from refold import __version__
 from refold.capture import Captured
 from refold.codegen.text import describe
 from refold.emit.alike import Member, shared_names
+from refold.emit.embed import runtime_imports
 from refold.emit.fold import fold_lines
 from refold.emit.forward import ForwardWriter
 from refold.emit.lines import all_fitted
@@ -65,16 +66,20 @@ def emit_function(
         )
     taken = [f"[{', '.join(arguments)}] = args", "args.clear()"]
     body = [*taken, *released([line for line in text.lines if line], arguments)]
+    build = target.build(members, source).strip("\n")
+    lines = all_fitted(body, 4)
+    python = [build, *lines, *(line for c in constants for line in c["lines"])]
     made = render(
         "function.py.jinja",
         version=__version__,
         target=target.name,
         story=story,
+        imports=runtime_imports("\n".join(python)),
         constants=constants,
         device=str(captured.device),
-        lines=all_fitted(body, 4),
+        lines=lines,
         cpp=source,
-        build=target.build(members, source).strip("\n"),
+        build=build,
     )
     return "\n".join(line.rstrip() for line in made.splitlines()).rstrip("\n") + "\n"
 
