@@ -96,6 +96,7 @@ def released(lines: Sequence[str], arguments: Sequence[str]) -> list[str]:
             if name in last:
                 last[name] = i
     done: list[str] = []
+    last.pop("rf_work", None)
     unread = [name for name, i in last.items() if i < 0]
     done += [f"del {', '.join(unread)}"] if unread else []
     for i, line in enumerate(lines):
@@ -103,6 +104,7 @@ def released(lines: Sequence[str], arguments: Sequence[str]) -> list[str]:
         spent = [name for name, at in last.items() if at == i]
         # an indented line is part of a statement that is not at its end
         inside = line.startswith(" ") or (i + 1 < len(lines) and lines[i + 1].startswith(" "))
+        spent += ["rf_work"] if "rf_work[0]" in line else []  # each call's is another
         if spent and i + 1 < len(lines) and not inside:
             done.append(f"del {', '.join(spent)}")
     return done
