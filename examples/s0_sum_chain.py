@@ -170,6 +170,16 @@ _REFOLD_HEADERS = r"""
 //     T*, long, float, double   one argument
 //     a struct with kArguments  so many arguments, its members
 //     Members<Body, N>          N arguments, the first members of a kernel's struct
+namespace rf {
+
+// What a kernel's struct is made from where its headers have nothing for it.
+struct Bare {};
+
+}  // namespace rf
+
+#ifdef __CUDACC_RTC__  // NVRTC compiles what runs on a GPU alone
+#define RF_FUNCTION(...)
+#else
 #include <Python.h>
 
 #include <tuple>
@@ -275,9 +285,6 @@ template <class Body, int N> struct Members {
   }
 };
 
-// What a kernel's struct is made from where its headers have nothing for it.
-struct Bare {};
-
 }  // namespace rf
 
 template <class Body, int N> struct RfParameter<rf::Members<Body, N>> {
@@ -315,6 +322,7 @@ static inline PyObject* rf_called(R (*)(P...), int more, PyObject* const* args, 
     });                                                                                       \
   }                                                                                           \
   RF_METHOD(name, name##_called)
+#endif
 
 // Look: what a kernel on a GPU compares in passing, so that writes which nothing on the host shows are seen.
 #include <cstdint>
@@ -330,6 +338,9 @@ struct Look {
   uint32_t* flag;
   uint32_t epoch;
 };
+#ifdef __CUDACC_RTC__
+Look take_look();
+#else
 static thread_local Look next_look;  // of the kernel that this thread starts next
 
 // The look that is due, once.
@@ -338,6 +349,7 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
   next_look.count = 0;
   return due;
 }
+#endif
 
 }  // namespace rf_watch
 
@@ -361,6 +373,7 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 //   equal     object, copy, ...: a list, dict or set equals its copy
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
+#ifndef __CUDACC_RTC__
 #include <cstdint>
 #include <cstring>
 
@@ -734,6 +747,7 @@ RF_METHOD(altered, altered)
 RF_METHOD(differing, differing)
 
 }  // namespace rf_watch
+#endif
 
 // Device: what the host side of every kernel needs: checked calls, facts of the device, launches.
 //
@@ -748,24 +762,13 @@ RF_METHOD(differing, differing)
 #include <cstdio>
 #include <mutex>
 
+#ifdef RF_APART
+extern "C" const char* rf_handle(void* row, int code, void** handle);
+#endif
+
 namespace rf {
 
 using Error = const char*;  // nullptr: no error; else text that lives until the thread's next one
-
-inline Error error(const char* format, ...) {
-  static thread_local char text[512];
-  va_list args;
-  va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  return text;
-}
-
-inline Error checked(cudaError_t status, const char* doing) {
-  if (status == cudaSuccess) return nullptr;
-  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
-  return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
-}
 
 #define RF_TRY(expression) \
   if (::rf::Error rf_error = (expression)) return rf_error
@@ -776,35 +779,6 @@ struct Device {
   int ordinal = -1, processors = 0, major = 0, minor = 0;
   bool has_dependent_launch() const { return major >= 9; }  // programmatic dependent launch
 };
-
-inline Error current_device(Device& device) {
-  static std::atomic<unsigned> known[kDevices];  // processors << 16 | major << 8 | minor
-  RF_TRY(checked(cudaGetDevice(&device.ordinal), "asking for the current device"));
-  if (device.ordinal >= kDevices) return error("device %d: at most %d are known", device.ordinal, kDevices);
-  unsigned facts = known[device.ordinal].load(std::memory_order_relaxed);
-  if (facts == 0) {
-    const char* doing = "asking what the device can do";
-    int processors, major, minor;
-    RF_TRY(checked(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device.ordinal), doing));
-    RF_TRY(checked(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.ordinal), doing));
-    RF_TRY(checked(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.ordinal), doing));
-    facts = unsigned(processors) << 16 | unsigned(major) << 8 | unsigned(minor);
-    known[device.ordinal].store(facts, std::memory_order_relaxed);
-  }
-  device.processors = facts >> 16, device.major = facts >> 8 & 255, device.minor = facts & 255;
-  return nullptr;
-}
-
-// Lets a kernel use `bytes` of shared memory on this device; once for each kernel and device.
-template <class Kernel>
-Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atomic<uint64_t>& done) {
-  const uint64_t bit = uint64_t(1) << device.ordinal;
-  if (done.load(std::memory_order_relaxed) & bit) return nullptr;
-  RF_TRY(checked(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-                 "asking for the kernel's shared memory"));
-  done.fetch_or(bit, std::memory_order_relaxed);
-  return nullptr;
-}
 
 // Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
 // belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
@@ -846,23 +820,90 @@ inline LaunchMode launch_mode_on(const Device& device) {
   return device.has_dependent_launch() ? LaunchMode::overlapping : LaunchMode::after;
 }
 
-inline Error grid_of(long blocks, unsigned& grid) {
-  if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
-  grid = static_cast<unsigned>(blocks);
-  return nullptr;
-}
-
 // How many blocks; cluster: so many at a time share memory and barriers (Hopper).
 struct Blocks {
   unsigned count, cluster;
   Blocks(unsigned count, unsigned cluster = 1) : count(count), cluster(cluster) {}
 };
 
+#ifdef __CUDACC_RTC__  // names that the host's templates have, of which NVRTC makes nothing
+Error error(const char* format, ...);
+Error current_device(Device& device);
+Error grid_of(long blocks, unsigned& grid);
+template <class... Given> Error allow_shared(const Given&...);
+template <class... Given> Error launch(const Given&...);
+#else
+inline Error error(const char* format, ...) {
+  static thread_local char text[512];
+  va_list args;
+  va_start(args, format);
+  std::vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return text;
+}
+
+inline Error checked(cudaError_t status, const char* doing) {
+  if (status == cudaSuccess) return nullptr;
+  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
+  return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+inline Error current_device(Device& device) {
+  static std::atomic<unsigned> known[kDevices];  // processors << 16 | major << 8 | minor
+  RF_TRY(checked(cudaGetDevice(&device.ordinal), "asking for the current device"));
+  if (device.ordinal >= kDevices) return error("device %d: at most %d are known", device.ordinal, kDevices);
+  unsigned facts = known[device.ordinal].load(std::memory_order_relaxed);
+  if (facts == 0) {
+    const char* doing = "asking what the device can do";
+    int processors, major, minor;
+    RF_TRY(checked(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device.ordinal), doing));
+    RF_TRY(checked(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.ordinal), doing));
+    RF_TRY(checked(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.ordinal), doing));
+    facts = unsigned(processors) << 16 | unsigned(major) << 8 | unsigned(minor);
+    known[device.ordinal].store(facts, std::memory_order_relaxed);
+  }
+  device.processors = facts >> 16, device.major = facts >> 8 & 255, device.minor = facts & 255;
+  return nullptr;
+}
+
+// Makes of a kernel's address what CUDA's runtime takes for it.
+#ifdef RF_APART  // its address is a row's, which runtime/nvrtc.py writes
+template <class Kernel> Error find(Kernel*& kernel, const Device& device) {
+  const bool own = device.major == kCompiledFor[0] / 100;
+  void* handle = nullptr;
+  RF_TRY(rf_handle(reinterpret_cast<void*>(kernel), own ? 0 : 1, &handle));
+  kernel = reinterpret_cast<Kernel*>(handle);
+  return nullptr;
+}
+#else
+template <class Kernel> Error find(Kernel*&, const Device&) { return nullptr; }
+#endif
+
+// Lets a kernel use `bytes` of shared memory on this device; once for each kernel and device.
+template <class Kernel>
+Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atomic<uint64_t>& done) {
+  const uint64_t bit = uint64_t(1) << device.ordinal;
+  if (done.load(std::memory_order_relaxed) & bit) return nullptr;
+  RF_TRY(find(kernel, device));
+  RF_TRY(checked(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                 "asking for the kernel's shared memory"));
+  done.fetch_or(bit, std::memory_order_relaxed);
+  return nullptr;
+}
+
+inline Error grid_of(long blocks, unsigned& grid) {
+  if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
+  grid = static_cast<unsigned>(blocks);
+  return nullptr;
+}
+
 template <class... Takes, class... Gives>
 Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t shared, cudaStream_t stream,
              LaunchMode start, const char* doing, const Gives&... arguments) {
   Device device;
   RF_TRY(current_device(device));
+  RF_TRY(find(kernel, device));
   cudaLaunchAttribute attributes[3] = {};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks.count), config.blockDim = dim3(threads);
@@ -910,6 +951,7 @@ template <class Call> Error launch_on(long device, const Call& call) {
   const std::lock_guard<std::mutex> alone(launches);
   return call();
 }
+#endif
 
 }  // namespace rf
 
@@ -919,6 +961,11 @@ template <class Call> Error launch_on(long device, const Call& call) {
 //   RF_ON_STREAM(name, (parameters), call)  launches on the stream `on`
 //   RF_WORKSPACE(name, function)            name_workspace_size: the bytes that the kernel works in, by a function of
 //                                           WorkspaceSize& and what Python gives
+#ifdef __CUDACC_RTC__
+#define RF_ON_STREAM(...)
+#define RF_KERNEL(...)
+#define RF_WORKSPACE(...)
+#else
 #include <Python.h>
 
 
@@ -971,6 +1018,7 @@ static inline PyObject* workspace_size_of(Error (*run)(WorkspaceSize&, P...), Py
     return rf::workspace_size_of(__VA_ARGS__, args, n);                                                   \
   }                                                                                                       \
   RF_METHOD(name##_workspace_size, name##_sized)
+#endif
 
 // Functor: the names that generated bodies are written in, for CUDA.
 //
@@ -2299,7 +2347,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_7cb1d486da19"
+_REFOLD_NAME = "refold_sm_90_9366d076205a"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -2309,11 +2357,13 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
 
     def compiled(folder):
+        given = _REFOLD_NAME, _REFOLD_SOURCE, _REFOLD_FLAGS, folder
         nvcc = _refold_pip_nvcc()
         if nvcc is not None:
-            return _refold_loaded(
-                _REFOLD_NAME, _refold_compiled_cuda(nvcc, _REFOLD_NAME, _REFOLD_SOURCE, _REFOLD_FLAGS, folder)
-            )
+            return _refold_loaded(_REFOLD_NAME, _refold_compiled_cuda(nvcc, *given))
+        nvrtc = _refold_nvrtc()
+        if nvrtc is not None:
+            return _refold_loaded(_REFOLD_NAME, _refold_compiled_apart(nvrtc, *given))
         from torch.utils.cpp_extension import load_inline
 
         return load_inline(
@@ -2409,13 +2459,14 @@ import sysconfig
 from collections.abc import Sequence
 import torch
 import ctypes
+import re
+import shlex
+from typing import Any
 import hashlib
 import importlib.machinery
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 import contextlib
-import shlex
 import stat
 import sys
 import tempfile
@@ -2437,13 +2488,19 @@ from collections import OrderedDict
 # CUDA's compiler from pip's wheels, where there is no other.
 
 
+def _refold_other_nvcc() -> str | None:
+    """The path of an nvcc that PyTorch finds: on PATH, or where CUDA_HOME and the usual place have
+    it."""
+    homes = os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"
+    held = (os.path.join(home, "bin", "nvcc") for home in homes if home)
+    return shutil.which("nvcc") or next((path for path in held if os.path.exists(path)), None)
+
+
 def _refold_pip_nvcc() -> str | None:
     """The path of the nvcc of pip's nvidia-cuda-nvcc (CUDA 13 or later), of PyTorch's own release
-    where that is known. None where there is none, or another is at hand: PyTorch takes that."""
-    homes = os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"
-    others = (os.path.join(home, "bin", "nvcc") for home in homes if home)
+    where that is known. None where there is none, or another is at hand."""
     spec = importlib.util.find_spec("nvidia")
-    if spec is None or shutil.which("nvcc") or any(map(os.path.exists, others)):
+    if spec is None or _refold_other_nvcc() is not None:
         return None
     release = f"cu{(torch.version.cuda or '*').partition('.')[0]}"
     found = (
@@ -2472,6 +2529,278 @@ def _refold_compiled_cuda(
     if done.returncode:
         raise RuntimeError(done.stderr + done.stdout)
     return made
+
+
+# CUDA where there is no nvcc: NVRTC, which comes with PyTorch, compiles what runs on a GPU, and a
+# C++ compiler the host's part, from the same source.
+#
+# In the host's part kernels and what they call are declared alone. Whatever kernel it takes the
+# address of is undefined in its assembly: these are the kernels that NVRTC is asked for. A row of a
+# table stands at each address, from which the driver's handle is had (rf_handle, see device.cuh).
+
+
+# what CUDA's headers take from those of its compilers, which PyTorch does not bring
+_REFOLD_NO_HEADERS = {
+    "crt/host_config.h": "",
+    "crt/host_defines.h": """#pragma once
+#define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __align__(n)
+#define __forceinline__ inline
+#define __host__
+#define __device__
+#define __global__
+#define __shared__
+#define __managed__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __specialization_static
+#define __cudart_builtin__
+#define __device_builtin__
+#define __device_builtin_texture_type__
+#define __device_builtin_surface_type__
+#define __location__(a)
+#define __annotate__(a)
+#define CUDARTAPI
+#define CUDARTAPI_CDECL
+""",
+    "cuda_fp16.h": "struct __half;\nstruct __half2;\n",
+}
+# what NVRTC has no headers of: names that the host's templates have
+_REFOLD_NAMES = {
+    "cuda_runtime.h": "using cudaStream_t = struct CUstream_st*;\n",
+    "cstdint": """#pragma once
+using int8_t = signed char;
+using uint8_t = unsigned char;
+using int16_t = short;
+using uint16_t = unsigned short;
+using int32_t = int;
+using uint32_t = unsigned;
+using int64_t = long;
+using uint64_t = unsigned long;
+using uintptr_t = unsigned long;
+#define INT32_MAX 2147483647
+#define offsetof(type, member) ((unsigned long)&((type*)0)->member)
+""",
+    "type_traits": """#pragma once
+namespace std {
+template <bool, class T, class> struct conditional { using type = T; };
+template <class T, class F> struct conditional<false, T, F> { using type = F; };
+template <bool B, class T, class F> using conditional_t = typename conditional<B, T, F>::type;
+}
+""",
+    "atomic": "#pragma once\nnamespace std { template <class T> struct atomic { atomic(T); }; }\n",
+    **dict.fromkeys(("cstdarg", "cstdio", "mutex", "stdint.h", "stdlib.h"), ""),
+}
+# after the rows: their handles. Calls hold a lock (launch_on).
+_REFOLD_HANDLES = r"""
+using Load = int(void**, const void*, void*, void*, unsigned, void*, void*, unsigned);
+using Find = int(void**, void*, const char*);
+static void* libraries[2];
+extern "C" const char* rf_handle(void* given, int code, void** handle) {
+  static thread_local char text[128];
+  Row& row = *static_cast<Row*>(given);
+  int status = 0;
+  if (row.handles[code] == nullptr) {
+    void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (driver == nullptr) return "there is no driver";
+    auto* load = reinterpret_cast<Load*>(dlsym(driver, "cuLibraryLoadData"));
+    auto* find = reinterpret_cast<Find*>(dlsym(driver, "cuLibraryGetKernel"));
+    if (load == nullptr || find == nullptr) return "the driver must be for CUDA 12.0 or later";
+    const char* image = code ? rf_code1 : rf_code0;
+    if (*image == 0) return "the kernels were compiled for another device";
+    void*& library = libraries[code];
+    if (library == nullptr)
+      status = load(&library, image, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    if (status == 0) status = find(&row.handles[code], library, row.name);
+  }
+  *handle = row.handles[code];
+  if (status == 0) return nullptr;
+  std::snprintf(text, sizeof text, "loading the kernels of NVRTC: CUresult %d", status);
+  return text;
+}
+"""
+# comments, strings, and what the end of a function's head and body is told by
+_REFOLD_TOKENS = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+'|::|[(){};:]|[\w>]\s*\{""", re.S
+)
+
+
+def _refold_nvrtc() -> tuple[str, str, str] | None:
+    """NVRTC's library, the folder of CUDA's headers and CUDA's runtime to link with, of PyTorch's
+    release where that is known. None where there are none, or nvcc is at hand."""
+    spec = importlib.util.find_spec("nvidia")
+    if spec is None or _refold_other_nvcc() is not None:
+        return None
+    release = (torch.version.cuda or "[0-9]*").partition(".")[0]
+    names = f"lib/libnvrtc.so.{release}", "include/cuda_runtime.h", "lib/libcudart_static.a"
+    for root in spec.submodule_search_locations or ():
+        found = [sorted(glob.glob(f"{root}/*/{name}")) for name in names]
+        found[2] = found[2] or sorted(glob.glob(f"{root}/*/lib/libcudart.so.{release}"))
+        if all(found):
+            library, header, runtime = (paths[-1] for paths in found)
+            return library, os.path.dirname(header), runtime
+    return None
+
+
+def _refold_declared(source: str) -> str:
+    """The source with what runs on a GPU declared alone, but for constants."""
+    parts, at = [], 0
+    for found in re.finditer(r"\b(?:RF_FN|__global__)\b", source):
+        line = source[source.rfind("\n", 0, found.start()) + 1 : found.start()]
+        if found.start() < at or re.search(r"//|\bconstexpr\b|^#define $", line):
+            continue
+        begin, end = _refold_body(source, found.end())
+        parts += [source[at:begin], ";" if end > begin else ""]
+        at = end
+    return "".join(parts) + source[at:]
+
+
+def _refold_body(source: str, start: int) -> tuple[int, int]:
+    """Where a function's body, or a constructor's list before it, begins and ends; the same twice
+    where there is none. start: in its head."""
+    parentheses = braces = 0
+    begin, in_list = None, False
+    for token in _REFOLD_TOKENS.finditer(source, start):
+        text = token[0]
+        if text in "()":
+            parentheses += 1 if text == "(" else -1
+        elif text == "}":
+            braces -= 1
+            if not braces and not in_list:
+                return begin or 0, token.end()
+        elif text[-1] == "{" and text[0] not in "/\"'":
+            begin = token.end() - 1 if begin is None else begin
+            # in the list a name's braces hold what a member is made from
+            in_list = in_list and (braces > 0 or len(text) > 1)
+            braces += 1
+        elif not parentheses and not braces and begin is None and text in ";:":
+            if text == ";":
+                return token.start(), token.start()
+            begin, in_list = token.start(), True
+    raise RuntimeError("error: a function of the kernels' source has no end")
+
+
+def _refold_compiled_apart(
+    found: tuple[str, str, str], name: str, source: str, flags: Sequence[str], folder: str
+) -> str:
+    """Compile CUDA for this Python into a folder; the path of the library. found: see
+    `_refold_nvrtc`. flags: nvcc's, of which the machine code's are heeded. Raises RuntimeError with
+    what was said."""
+    library, include, runtime = found
+    code = re.findall(r",code=(\w+)", " ".join(flags))
+    own = next(c for c in code if c.startswith("sm_"))
+    number = re.sub(r"\D", "", own) + "0"
+    defined = [f"-D__CUDA_ARCH_LIST__={number}", f"-DTORCH_EXTENSION_NAME={name}"]
+    headers = [f"-isystem{h}" for h in (include, sysconfig.get_path("include"))]
+    files = {**_REFOLD_NO_HEADERS, "host.cpp": _refold_declared(source)}
+    os.makedirs(os.path.join(folder, "crt"), exist_ok=True)
+    for file, text in files.items():
+        with open(os.path.join(folder, file), "w") as opened:
+            opened.write(text)
+    shared = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w"]
+    told = [*shared, "-DRF_APART", *defined, "-I.", *headers]
+    _refold_told([*told, "-S", "host.cpp", "-o", "host.s"], folder)
+    with open(os.path.join(folder, "host.s")) as opened:
+        kernels = _refold_undefined(opened.read())
+    options = [f"--gpu-architecture={own}", "-std=c++17", "-default-device", f"-I{include}"]
+    options += [*defined, "--disable-warnings"]
+    images = _refold_by_nvrtc(library, source, options, kernels)
+    rows = ['#include <dlfcn.h>\n#include <cstdio>\nextern "C" {']
+    rows.append("struct Row { const char* name; void* handles[2]; };")
+    for i, image in enumerate(images if any("compute_" in c for c in code) else (images[0], b"")):
+        with open(os.path.join(folder, f"code{i}"), "wb") as binary:
+            binary.write(image + b"\0")
+        lines = [".pushsection .rodata", ".balign 64", f".hidden rf_code{i}", f".globl rf_code{i}"]
+        lines += [f"rf_code{i}:", f'.incbin \\"code{i}\\"', ".popsection"]
+        rows.append('asm("' + "\\n".join(lines) + '");')
+        rows.append(f"extern const char rf_code{i}[];")
+    rows += [f'Row {kernel} = {{"{kernel}", {{}}}};' for kernel in kernels]
+    with open(os.path.join(folder, "rows.cpp"), "w") as opened:
+        opened.write("\n".join([*rows, "}", _REFOLD_HANDLES]))
+    linked = ["host.s", "rows.cpp", runtime, "-ldl", "-lpthread", "-lrt", "-Wl,--exclude-libs,ALL"]
+    _refold_told([*shared, "-shared", *linked, "-o", f"{name}.so"], folder)
+    shutil.rmtree(os.path.join(folder, "crt"))
+    return os.path.join(folder, f"{name}.so")
+
+
+def _refold_told(arguments: Sequence[str], folder: str) -> None:
+    """Run the C++ compiler in a folder. Raises RuntimeError."""
+    compiler = shlex.split(os.environ.get("CXX") or "c++")
+    if not compiler or shutil.which(compiler[0]) is None:
+        raise RuntimeError(f"error: there is no {' '.join(compiler) or 'C++ compiler'}")
+    done = subprocess.run(
+        [*compiler, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+
+
+def _refold_undefined(assembly: str) -> list[str]:
+    """Our functions that assembly refers to and lacks: the kernels, by their mangled names."""
+    used = set(re.findall(r"(?<![\w.$])_ZN2rf\w+(?![\w.$])", assembly))
+    held = re.findall(r"(?m)^(_ZN2rf\w+):|\.(?:local|l?comm)\s+(_ZN2rf\w+)", assembly)
+    return sorted(used.difference(*held))
+
+
+def _refold_by_nvrtc(
+    library: str, source: str, options: Sequence[str], kernels: Sequence[str]
+) -> tuple[bytes, bytes]:
+    """The machine code and the PTX of kernels. Raises RuntimeError with what NVRTC said."""
+    for part in glob.glob(os.path.join(os.path.dirname(library), "libnvrtc-builtins.so.*")):
+        ctypes.CDLL(part, ctypes.RTLD_GLOBAL)  # NVRTC looks for it by its name alone
+    nvrtc = ctypes.CDLL(library)
+    program = ctypes.c_void_p()
+
+    def strings(given: Sequence[str]) -> Any:
+        return (ctypes.c_char_p * len(given))(*(text.encode() for text in given))
+
+    def had(what: str) -> bytes:
+        size = ctypes.c_size_t()
+        asked(f"Get{what}Size", ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        asked(f"Get{what}", text)
+        return text.raw
+
+    def asked(what: str, *arguments: object) -> None:
+        status = getattr(nvrtc, f"nvrtc{what}")(program, *arguments)
+        if status:
+            log = had("ProgramLog").rstrip(b"\0") if what == "CompileProgram" else b""
+            raise RuntimeError(log.decode(errors="replace") or f"error: nvrtc{what}: {status}")
+
+    names, texts = strings(list(_REFOLD_NAMES)), strings(list(_REFOLD_NAMES.values()))
+    given = source.encode(), b"kernels.cu", len(names), texts, names
+    if nvrtc.nvrtcCreateProgram(ctypes.byref(program), *given):
+        raise RuntimeError("error: NVRTC takes no source")
+    try:
+        spelt = {kernel: _refold_spelt(kernel).encode() for kernel in kernels}
+        for expression in spelt.values():
+            asked("AddNameExpression", expression)
+        asked("CompileProgram", len(options), strings(options))
+        for kernel, expression in spelt.items():
+            lowered = ctypes.c_char_p()
+            asked("GetLoweredName", expression, ctypes.byref(lowered))
+            if lowered.value != kernel.encode():
+                raise RuntimeError(f"error: NVRTC names {kernel} {lowered.value!r}")
+        return had("CUBIN"), had("PTX")
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _refold_spelt(mangled: str) -> str:
+    """A kernel's mangled name as C++ has it, without what it returns and takes."""
+    library = ctypes.CDLL("libstdc++.so.6")
+    library.__cxa_demangle.restype = ctypes.c_char_p
+    whole: str = library.__cxa_demangle(mangled.encode(), None, None, None).decode()
+    depth, end = 0, len(whole)
+    while end and (depth or end == len(whole)):
+        end -= 1
+        depth += {")": 1, "(": -1}.get(whole[end], 0)
+    return whole[:end].removeprefix("void ")
 
 
 # Kernels that `refold build` compiled ahead: in a folder beside the file, which has their name.

@@ -171,9 +171,10 @@ def test_no_compiler(tmp_path, monkeypatch, capsys):
     assert code == 1 and "no C++ compiler: no-such-compiler -O2 is not on PATH" in line
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("refold.report.commands.nvcc", lambda: None)
+    for name in ("nvcc", "_refold_nvrtc"):
+        monkeypatch.setattr(f"refold.report.commands.{name}", lambda: None)
     code, line = said(capsys, "optimize", S0, "-o", tmp_path / "fast.py", "--target", "cuda:sm_80")
-    assert code == 1 and "no nvcc" in line
+    assert code == 1 and "neither nvcc" in line and "nvidia-cuda-nvcc" in line
     assert not (tmp_path / "fast.py").exists()
 
 

@@ -128,6 +128,7 @@ ONE = Convolution(128, 64, 128, 1, (128, 128), (126, 126), (3, 3), (1, 1), (0, 0
 LARGER = Convolution(
     *(128, 64, 64, 1, (128, 128), (256, 256), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
 )
+EACH = Convolution(16, 64, 64, 64, (512, 512), (510, 510), (3, 3), (1, 1), (0, 0), (1, 1))
 FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or the library
     "64 channels": (ONE, "tf32", ("tf32", "broad")),
     "8 channels": (replace(ONE, channels=8, features=64), "tf32", ("ieee", "slim")),
@@ -138,6 +139,8 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
     "a step of two": (replace(ONE, strides=(2, 2), made=(126, 126)), "tf32", None),
     "half a tile of features": (replace(ONE, features=32), "tf32", None),
     "one tap": (replace(ONE, kernel=(1, 1)), "tf32", None),
+    "each channel by itself": (EACH, "tf32", ("ieee", "columns")),
+    "each channel by itself, few places": (replace(EACH, images=1, made=(50, 50)), "tf32", None),
     "transposed": (LARGER, "tf32", ("tf32", "features64")),
     "transposed in fp32": (LARGER, "ieee", None),
     "transposed of 3 channels": (

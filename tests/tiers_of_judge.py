@@ -17,13 +17,21 @@ class Row:
 
 # candidates of the corpus: those of classes that others have, too, and honest ones that stay
 _LIKE_OTHERS = """
-    a_key_after_the_call backward_of_64_rows batch_of_384 constant_inputs
-    cotangent_of_one_column dict_in_another_order float32_inside_a_double
-    gradient_laid_as_the_input half_when_inputs_want hooks_of_all_modules hushes_warnings
-    ids_of_another_width leaves_alone_want marks_the_dict mode_by_the_call one_hot_rows
-    penalty_of_weights_lost pops_the_dict right_for_some_batches rows_of_the_same_values
-    slope_built_in sorted_rows statistics_with_a_graph switch_built_in tangents_are_lost
-    tangents_are_zero turns_the_input wants_gradients_anyway wants_the_inputs_gradient
+    a_key_after_the_call absent_weights_reset ascending_ids autocast_backward_halved
+    autocast_weights_kept backward_needs_the_module backward_of_64_rows backward_scratch_shared
+    batch_of_384 changes_directory channels_last_in_half complex_fold_trusts_versions
+    constant_inputs cotangent_of_one_column dict_in_another_order doubles_folded_once
+    equal_inputs eval_gives_nothing files_left_open flag_of_its_own float32_inside_a_double
+    folded_under_inference functional_call_in_part garbage_while_it_folds
+    gradient_laid_as_the_input gradient_without_conjugate half_when_inputs_want
+    halves_of_doubles hooks_of_all_modules hooks_with_keywords hushes_warnings
+    ids_of_another_width keeps_a_little leaves_alone_want marks_the_dict mean_of_no_rows
+    mode_by_the_call once_a_backward one_hot_rows optional_together padding_masks
+    part_held_in_a_tuple patches_autograd penalty_of_weights_lost pops_the_dict power_is_whole
+    prints_few_digits right_for_some_batches rows_of_the_same_values same_storage_same_tensor
+    saved_by_the_thread slope_built_in sorted_rows statistics_with_a_graph switch_built_in
+    tangents_are_lost tangents_are_zero threads_left_waiting turns_the_input variance_clamped
+    vmap_takes_the_first wants_gradients_anyway wants_the_inputs_gradient weights_misaligned
     whole_numbers_of_eight_bits width_of_the_class writes_and_restores
 """
 _HONEST = """

@@ -65,9 +65,9 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         parameters and buffers; by default 1, or 8 MiB where that is more.
     convolutions: what computes them: "library", PyTorch's calls; "own", kernels of refold where
         there are (docs/convolution.md); "timed", the faster of both for each, which is timed where
-        `measure` is on. "auto" (the default) is "timed" on a CPU, where a rule decides without
-        timing; on a GPU PyTorch's calls, and kernels of refold for such as these were measured to
-        be far ahead of.
+        `measure` is on. "auto" (the default) is "timed", of a
+        model's largest ones on a GPU (three); a rule decides without timing: on a GPU for kernels
+        of refold where these were measured to be far ahead.
     training: a twin that is fast where gradients are wanted, too: forward and backward of the
         example calls, in train mode, are compiled as `torch.compile(backend="refold")` does.
     progress: is called with a line of text as each long step begins.

@@ -68,10 +68,15 @@ _SHARED, _MARGIN = 232448 - 512, 3
 LEAST_TF32 = 512
 # features and products of a group below which most of a tile of the tensor cores is empty
 LEAST_FEATURES, LEAST_DEPTH = 16, 16
+# a product by patches by the tile's features: few features meet as many elements of a patch (files
+# 2 and 91 of KernelBench's level 2 on an H100: 1854, 4068 and 7223 us; 1962, 3755 and 6631)
+_OF_PATCHES = {64: 1.0, 32: 1.9, 16: 3.4}
 # a product by plain arithmetic, in those of tensor cores
 _PLAIN = 10.0
 # products of an element of a transposed one up to which patches were far ahead, of fp32 class
 _TRANSPOSED, _FEW_TRANSPOSED = 160, 16
+# products of an element up to which plain arithmetic was far ahead where each channel is by itself
+_BY_CHANNEL = 9
 # the most of both that plain arithmetic computes
 _MOST_DIRECT, _MOST_DIRECT_DEPTH = 8, 1024
 
@@ -194,8 +199,9 @@ def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choic
 
 def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     """Strips of rows, for convolutions like those of which they were measured to take less than
-    half of the library's time, and patches for transposed ones like those of which they took less
-    than two thirds (docs/convolution.md); the library for the rest."""
+    half of the library's time, patches for transposed ones like those of which they took less than
+    two thirds, and plain arithmetic where each channel is by itself (docs/convolution.md); the
+    library for the rest."""
 
     def full(size: int, tile: int) -> bool:
         return size >= 0.75 * -(-size // tile) * tile
@@ -214,9 +220,18 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
             return None
         return min(found, key=lambda w: tile_products(w.schedule, c), default=None)
 
+    def by_channel(c: Convolution) -> Way | None:
+        few = c.features * c.pixels < 4 * PROCESSORS * 2048
+        if few or c.depth > _BY_CHANNEL or not STRIPS.requires <= features:
+            return None
+        found = candidates(c, "ieee", features)
+        return next((w for w in found if w.schedule.kernels is DIRECT), None)
+
     def chosen(c: Convolution) -> Way | None:
         if c.transposed:
             return by_patches(c)
+        if c.groups == c.channels == c.features:
+            return by_channel(c)
         if len(c.kernel) < 2 or prod(c.kernel) < 4 or c.channels // c.groups < 8:
             return None
         if not full(c.made[-1], 128) or c.images * prod(c.made[:-1]) < 4 * PROCESSORS:
@@ -284,9 +299,8 @@ def tile_products(schedule: Schedule, c: Convolution) -> float:
         each, places = c.channels // c.groups, prod(a.places for a in c.axes) * c.images
         tiles = c.groups * -(-(c.features // c.groups) // high) * -(-places // wide)
         waves = -(-tiles // PROCESSORS)
-        return float(
-            waves * PROCESSORS * high * wide * patches.depth(each, c.at_once(schedule), c.axes)
-        )
+        depth = patches.depth(each, c.at_once(schedule), c.axes)
+        return waves * PROCESSORS * high * wide * depth * _OF_PATCHES[high]
     columns = -(-c.pixels // wide)
     if schedule.kernels is STRIPS:  # rows are not joined
         columns = c.pixels // c.made[-1] * -(-c.made[-1] // wide)

@@ -20,10 +20,8 @@ from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan
 from refold.planner import PlanPricer
 
-# what computes convolutions: on a GPU PyTorch's calls, and our kernels for such as these were
-# measured to be far ahead of, on a CPU what timing says, or without it a rule; PyTorch's calls; our
-# kernels, where there are; for each the faster of both, as known from timing (and timed, where ways
-# to cut products are)
+# what computes convolutions: what timing says, or without it a rule, our kernels where they were
+# measured to be far ahead; PyTorch's calls; our kernels where there are; what timing says of each
 CONVOLUTIONS = ("auto", "library", "own", "timed")
 
 

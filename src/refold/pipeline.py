@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,10 @@ Progress = Callable[[str], None]
 
 class OptimizeError(Exception):
     """Optimizing failed; the text is one line for the user."""
+
+
+# convolutions of a model that are timed where nobody asked for it: each takes half a minute
+_MOST_TIMED_ON_GPU = 3
 
 
 @dataclass(frozen=True)
@@ -124,8 +129,7 @@ def run(
     progress("capturing and rewriting")
     device = with_convolutions(device, options)
     derivations = derive(module, example, device, options)
-    on_cpu = target.device == "cpu" and options.convolutions == "auto" and options.tune
-    if options.convolutions == "timed" or on_cpu:
+    if options.convolutions == "timed" or (options.convolutions == "auto" and options.tune):
         table = timed_convolutions(target, device, derivations, options, progress)
         if table is not None:
             device = replace(device, convolutions=table)
@@ -183,8 +187,8 @@ def timed_convolutions(
     """Which of a model's convolutions our kernels compute, as timing at hand says; None for none of
     them. Where timing fails, what is known is used.
 
-    derivations: with the device as it is. options: tune says whether to time what is not known. On
-    a CPU the rule decides of what is not timed.
+    derivations: with the device as it is. options: tune says whether to time what is not known.
+    Where nothing else was asked, a rule decides of what is not timed.
     """
     on_cpu = device.device.toolchain == "cpp"
     plans = [d.mode.plan for d in derivations if d.mode.plan is not None]
@@ -192,18 +196,24 @@ def timed_convolutions(
     if not wanted or not (on_cpu or torch.cuda.is_available()):
         return None
 
+    capturing = threading.Lock()  # captures must not run side by side
+
     def build(module: torch.nn.Module, x: torch.Tensor, way: Way | None) -> torch.nn.Module:
         one = replace(device, convolutions=None if way is None else lambda convolution: way)
-        found = derive(module, [x], one, Options(accuracy=False))
-        text = _emit(module, "# Model is Sequential.", "Sequential", found, target)
+        with capturing:
+            found = derive(module, [x], one, Options(accuracy=False))
+            text = _emit(module, "# Model is Sequential.", "Sequential", found, target)
         return module if text is None else bind_for_class(text, module)
 
+    by_default = options.convolutions == "auto"
     if on_cpu:
         table = TunedImages(processor(), torch.__version__, "ieee")
-        wanted = largest(c for c in wanted if not table.knows(c))
     else:
         library = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
         table = TunedImages(torch.cuda.get_device_name(), library, default_conv_float32())
+    if by_default or on_cpu:
+        unknown = (c for c in wanted if not table.knows(c))
+        wanted = largest(unknown) if on_cpu else largest(unknown, _MOST_TIMED_ON_GPU)
     if options.tune:
         progress("timing convolutions")
         try:
@@ -211,8 +221,9 @@ def timed_convolutions(
             table.fill(wanted, lambda c, allowed: measured(c, allowed, features, build, kind))
         except RuntimeError as error:
             progress(f"convolutions are as known, because timing failed: {_first_line(error)}")
-    if on_cpu:
-        return lambda c: table(c) if table.knows(c) else by_rule_on_cpu(c)
+    rule = device.convolutions
+    if (by_default or on_cpu) and rule is not None:
+        return lambda c: table(c) if table.knows(c) else rule(c)
     return table if any(table(c) is not None for c in wanted) else None
 
 

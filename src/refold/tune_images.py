@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import hashlib
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,7 @@ _FASTER = 0.97  # of the library's time: less is noise
 _SECONDS = 0.05
 _TURNS = 5
 _MOST_TIMED = 8
+_AT_ONCE = 8  # sides that are compiled side by side for a GPU
 _KINDS: tuple[Any, ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED: tuple[Any, ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
@@ -64,7 +69,8 @@ class TunedImages(Table):
     """
 
     def __init__(self, device: str, library: str, allowed: str) -> None:
-        super().__init__(f"{device}, convolutions, library {library}, {allowed}")
+        key = f"{device}, convolutions, library {library}, {allowed}, kernels {_kernels()}"
+        super().__init__(key)
         self.allowed = allowed
 
     def __call__(self, convolution: Convolution) -> Way | None:
@@ -95,6 +101,19 @@ class TunedImages(Table):
             self.keep(name_of(convolution), row)
 
 
+@functools.cache
+def _kernels() -> str:
+    """A digest of our kernels' text: others are timed anew."""
+    folder = resources.files("refold.families.convolution")
+    texts = [
+        f.read_text()
+        for part in ("cpu", "cuda")
+        for f in folder.joinpath(part).iterdir()
+        if f.is_file()
+    ]
+    return hashlib.sha256("".join(sorted(texts)).encode()).hexdigest()[:8]
+
+
 def _name(way: Way | None) -> str:
     return "library" if way is None else f"{way.schedule.kernels.name} {way.schedule.tile}"
 
@@ -121,11 +140,11 @@ def processor() -> str:
     return f"{found}, {level}, {torch.get_num_threads()} threads"
 
 
-def largest(convolutions: Iterable[Convolution]) -> list[Convolution]:
+def largest(convolutions: Iterable[Convolution], most: int = _MOST_TIMED) -> list[Convolution]:
     """Those of most products, each once, as many as are timed for one model: each is compiled in
-    two ways."""
+    two ways, or more."""
     found = sorted(dict.fromkeys(convolutions), key=lambda c: -c.pixels * c.features * c.depth)
-    return found[:_MOST_TIMED]
+    return found[:most]
 
 
 def example_of(c: Convolution, device: str) -> tuple[nn.Module, torch.Tensor]:
@@ -162,13 +181,25 @@ def measured(
         else:
             ways = likely(c, kind, features)
         sides: dict[Way | None, nn.Module] = {}
-        for way in (None, *ways):
-            fast = build(module, x, way)
+        for way, fast in _built(
+            build, module, x, (None, *ways), 1 if device == "cpu" else _AT_ONCE
+        ):
             if way is None or _error(fast, x, truth) <= _ALLOWED * max(library, 1e-7):
                 sides[way] = fast
         if not features:
             return Sides(kind, _in_turn(sides, x))
         return Sides(kind, {way: _seconds(fast, x, device) for way, fast in sides.items()})
+
+
+def _built(
+    build: Build, module: nn.Module, x: torch.Tensor, ways: Sequence[Way | None], at_once: int
+) -> list[tuple[Way | None, nn.Module]]:
+    def one(way: Way | None) -> nn.Module:
+        with torch.no_grad():  # of this thread
+            return build(module, x, way)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(zip(ways, pool.map(one, ways), strict=True))
 
 
 def _in_turn(sides: Mapping[Way | None, nn.Module], x: torch.Tensor) -> dict[Way | None, float]:

@@ -78,6 +78,24 @@ def test_terms_that_cancel_are_found() -> None:
     assert not error(lambda x: x.var(1, correction=0), by_squares, torch.randn(32, 256)).good
 
 
+def test_where_a_generator_stood_is_no_number() -> None:
+    """PyTorch's attention on GPUs gives it without a value where nothing is dropped."""
+
+    def attention(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, torch.tensor(3)
+
+    def elsewhere(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, torch.tensor(5)
+
+    with torch.library._scoped_library("refold_test", "FRAGMENT") as library:
+        for name, said in (("attention", "philox_seed"), ("counted", "count")):
+            library.define(f"{name}(Tensor x) -> (Tensor output, Tensor {said})")
+            library.impl(name, attention, "CompositeExplicitAutograd")
+        x = torch.randn(8)
+        assert error(lambda x: torch.ops.refold_test.attention(x), elsewhere, x).good
+        assert not error(lambda x: torch.ops.refold_test.counted(x), elsewhere, x).good
+
+
 def test_a_forward_is_measured_far_from_zero_too() -> None:
     def near(x: torch.Tensor) -> torch.Tensor:
         return torch.where(x > 100, x * (1 + 1e-4), x)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import builtins
 import logging
 import os
 import re
 import subprocess
+import symtable
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._functorch._aot_autograd import graph_compile
+from torch._inductor.utils import fresh_cache
 
 import refold
 from refold.backend import choose as backend
-from refold.backend import graphs
+from refold.backend import graphs, kept
+from refold.backend.kept import key_of
 from refold.backend.options import OPTIONS, BackendOptions
 from refold.backend.report import collected
+from refold.emit.cuda import CudaTarget
 
 from .steps import all_ours, compiled
 
@@ -62,12 +69,62 @@ def test_an_error_of_ours_is_told_once_and_left_as_a_script(
         assert "ZeroDivisionError: seeded" in script.read_text()
 
 
+def undefined(text: str) -> set[str]:
+    """Names that a module reads and has not."""
+    top = symtable.symtable(text, "emitted", "exec")
+    tables, missing = [top], set()
+    here = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        read = (s for s in table.get_symbols() if s.is_referenced() and s.is_global())
+        missing |= {s.get_name() for s in read} - here - set(dir(builtins))
+    return missing
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_80", "cuda:sm_90"])
+def test_emitted_functions_have_all_that_they_name(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emit, texts = graphs.emit_function, []
+
+    def emitted(*args: Any) -> str:
+        texts.append(emit(*args))
+        return texts[-1]
+
+    monkeypatch.setattr(graphs, "emit_function", emitted)
+    monkeypatch.setattr(graphs, "_target_of", lambda *args: target)
+    monkeypatch.setattr(CudaTarget, "device", "cpu")  # its text needs none
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.GELU(), nn.Linear(16, 4))
+    with all_ours():
+        compiled(model)(torch.randn(6, 8)).sum().backward()
+    assert len(texts) == 2
+    assert [undefined(text) for text in texts] == [set(), set()]
+    assert undefined("def f():\n    return len(missing)\n") == {"missing"}
+
+
+def test_what_is_not_kept_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch 2.11's AOTAutograd takes the attribute itself for a key."""
+
+    def by_attribute(*made: object) -> bool:
+        return all(hasattr(m, "_fx_graph_cache_key") for m in made)
+
+    monkeypatch.setattr(graph_compile, "_should_save_cache", by_attribute, raising=False)
+    monkeypatch.setattr(graphs, "emit_function", lambda *args: 1 / 0)
+    monkeypatch.setattr(kept, "key_of", key_of)
+    monkeypatch.setattr(backend, "_told", set())
+    model, x = small(), torch.randn(6, 8)
+    with fresh_cache(), all_ours(), collected() as found:
+        compiled(model)(x).sum().backward()
+    assert [g.by for g in found] == ["inductor", "inductor"]
+
+
 def test_kernels_that_do_not_compile_are_inductors(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = small(), torch.randn(6, 8)
-    kept = graphs.emit_function
+    emit = graphs.emit_function
 
     def without_compiler(*args: object) -> str:
-        return kept(*args).replace("_refold_build()\n", '(None, "there is no compiler")\n')
+        return emit(*args).replace("_refold_build()\n", '(None, "there is no compiler")\n')
 
     monkeypatch.setattr(graphs, "emit_function", without_compiler)
     with all_ours(), collected() as found, torch.no_grad():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from judge_paths import CANDIDATES, REFERENCES
 from torch import nn
 
@@ -106,3 +107,34 @@ def test_recorded_inputs(tmp_path: Path) -> None:
     torch.save({"x": 1}, calls)
     with pytest.raises(ContractError, match="list of lists"):
         judge(*files, only="recorded inputs", inputs=calls, device="cpu", quick=True)
+
+
+class Logs(nn.Module):
+    """Nearly equal numbers less their mean, in float64: all that is left is their rounding."""
+
+    def softmax(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, -1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(torch.log(0.5 + self.softmax(x)), (x.shape[-1],))
+
+
+class OtherLogs(Logs):
+    """The same in another order."""
+
+    def softmax(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x - torch.logsumexp(x, -1, keepdim=True))
+
+
+class NarrowLogs(Logs):
+    """The same by way of float32."""
+
+    def softmax(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x.float(), -1).to(x.dtype)
+
+
+def test_the_rounding_of_results_in_float64_is_no_error() -> None:
+    x = torch.randn(18, 40, dtype=torch.float64)
+    verdict = judge(Logs(), OtherLogs(), x, timing=False)
+    assert verdict.accepted, verdict.failures
+    assert not judge(Logs(), NarrowLogs(), x, only="numerics", timing=False).accepted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from judge_paths import REFERENCES
+from judge_paths import HERE, REFERENCES
 
 from refold.judge import Limits, judge
 
@@ -133,3 +133,11 @@ def test_a_warning_that_is_missing_is_told(tmp_path: Path) -> None:
         verdict = judge(reference, candidate, only="flags", timing=False, device="cpu")
         assert verdict.accepted, verdict.failures
         assert ("the reference warns of something, and it does not" in verdict.assumptions) is told
+
+
+def test_dropout_of_all_is_told() -> None:
+    """By hand it is scaled by 1 / (1 - p): nobody drops all, and nobody is turned away for it."""
+    given = REFERENCES / "dropout.py", HERE / "styles" / "dropout_by_hand.py"
+    verdict = judge(*given, quick=True, only="parts' numbers", timing=False, device="cpu")
+    assert verdict.accepted, verdict.failures
+    assert any("a probability of one" in text for text in verdict.assumptions)

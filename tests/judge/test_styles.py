@@ -13,6 +13,7 @@ from refold.judge import Limits, judge
 STYLES = sorted((HERE / "styles").glob("*.py"))
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 STAMPED = {
+    "batch_norm_by_welford": {"a call puts other tensors in the place of buffers"},
     "own_backward": {"gradient penalty: raises where the reference answers"},
     "softmax_exp2": {"inputs of dtypes that the reference refuses are taken"},
 }
@@ -24,5 +25,6 @@ def test_style(path: Path) -> None:
     reference = REFERENCES / f"{name}.py"
     verdict = judge(reference, path, quick=True, timing=False, device="cpu", limits=LIMITS)
     assert verdict.accepted, verdict.failures
-    stamps = {text for text in verdict.assumptions if "autocast" not in text}
+    # what an operator does under autocast, and that it has no rule for vmap, is told of many
+    stamps = {t for t in verdict.assumptions if "autocast" not in t and not t.startswith("vmap")}
     assert stamps == STAMPED.get(path.stem, set())

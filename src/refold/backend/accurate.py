@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ from refold.capture.aot import COPY, results_of
 SECONDS = 5.0  # after so many no further kind of values is begun
 MOVED = 1e3  # deviations
 LUCK = 4.0  # the bar of a result of n elements is higher by this over the root of n: deviations
+# what attention gives beside numbers: where a generator stood, which has no value where nothing is
+# dropped; what debuggers ask for
+STATES = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
 OTHERS = 0.01  # the part of whole numbers, or of bits, that may differ: where a value is rounded
 
 
@@ -87,8 +91,9 @@ class _Measuring:
         self.places = [n for n in module.graph.nodes if n.op == "placeholder"]
         written = {n.args[0] for n in module.graph.nodes if n.target is COPY}
         self.written = [i for i, n in enumerate(self.places) if n in written]
-        count = len(results_of(module.graph))
-        self.names = [f"result {i}" for i in range(count)]
+        results = results_of(module.graph)
+        self.states = [i for i, n in enumerate(results) if _is_state(n)]
+        self.names = [f"result {i}" for i in range(len(results))]
         self.names += [f"what is written to {self.places[i].name}" for i in self.written]
         metas = [n.meta["val"] for n in self.places]
         on_gpu = any(isinstance(m, torch.Tensor) and m.device.type == "cuda" for m in metas)
@@ -124,6 +129,8 @@ class _Measuring:
             raise Unmeasured(said) from error
         try:
             made = self._run(lambda *args: self.ours([*args]), flats)
+            for i in self.states:
+                made[i] = eager[i] = truth[i]
             return [_result(*three) for three in zip(eager, made, truth, strict=True)]
         except torch.OutOfMemoryError as error:
             raise Unmeasured("there is not enough memory") from error
@@ -175,6 +182,17 @@ class _Measuring:
         if name == "positive values":
             return 0.5 + flat.abs().clamp(max=1.0)
         return flat + MOVED if name == "moved values" else flat
+
+
+def _is_state(result: Any) -> bool:
+    """Whether a result of a graph is one of STATES, by the schema of the call that gives it."""
+    if not isinstance(result, torch.fx.Node) or result.target is not operator.getitem:
+        return False
+    call, index = result.args
+    op = call.target if isinstance(call, torch.fx.Node) else None
+    if not isinstance(op, torch._ops.OpOverload) or not isinstance(index, int):
+        return False
+    return op._schema.returns[index].name in STATES
 
 
 class _Exact(torch.fx.Interpreter):

@@ -64,4 +64,4 @@ def _inner(
         tell(report, options.report)
         if key is not None and lasting and isinstance(run, kept.Kept):
             kept.keep(key, run, inputs)
-    return run
+    return kept.told_apart(run)

@@ -25,6 +25,7 @@ from refold.pipeline import target_for
 from refold.plan import ExternCall, Plan
 from refold.plan.layout import places_of
 from refold.planner import PlanPricer
+from refold.planner.lifetimes import in_less_memory
 from refold.price import product_flops
 from refold.runtime.calls import _refold_in_channels
 
@@ -78,7 +79,7 @@ def derive(graph: torch.fx.Graph, options: BackendOptions) -> Derived:
     pricer = PlanPricer(device, wide.stored, wide.every, dtype, images, images_last)
     rival = rival_seconds(pricer.plan(wide.graph, {n: n for n in wide.graph.nodes()}), device)
     optimized = optimize(wide.graph, pricer, strict=options.strict)
-    plan = pricer.plan(optimized.graph, optimized.originals)
+    plan = in_less_memory(pricer.plan(optimized.graph, optimized.originals))
     names = tuple(n.name for n in arguments_of(graph))
     if not plan.groups and not optimized.steps:
         raise Declined("nothing to rewrite or to fuse")

@@ -200,6 +200,22 @@ def key_of(
     return key
 
 
+def told_apart(run: Any) -> Any:
+    """What AOTAutograd is given: a graph that was kept, or a function without a key.
+
+    PyTorch 2.11 takes whatever has the attribute of a key, None among it, for kept, and fails.
+    """
+    bundled = torch._functorch.config.bundled_autograd_cache  # it needs no key
+    if bundled or not isinstance(run, Kept) or run._fx_graph_cache_key is not None:
+        return run
+
+    def unkept(inputs: list[Any]) -> Any:
+        return run(inputs)
+
+    unkept._boxed_call = True  # type: ignore[attr-defined]
+    return unkept
+
+
 @_or_none
 def find(
     key: Key, module: torch.fx.GraphModule, inputs: Sequence[Any], given: Mapping[str, Any]

@@ -24,6 +24,10 @@ class Unbuilt(Declined):
     """... because its kernels could not be compiled here and now."""
 
 
+# what kernels of one stream work in, of all functions: they run one after another
+_workspaces: dict[Any, Any] = {}
+
+
 class _Forgetful(dict[Any, Any]):
     """Keeps nothing."""
 
@@ -39,8 +43,8 @@ def load(text: str, held: Sequence[torch.Tensor] = (), captured: bool = False) -
     module: Any = load_text(text, keep=False)
     if module._refold_problem is not None:
         raise Unbuilt(module._refold_problem)
-    if captured:
-        module._refold_workspaces = _Forgetful()
+    if hasattr(module, "_refold_workspaces"):
+        module._refold_workspaces = _Forgetful() if captured else _workspaces
     call: Boxed = module.call
     if not held:
         return call

@@ -5,9 +5,7 @@ for nvcc, and the Python that builds it.
 from __future__ import annotations
 
 import ast
-import os
 import re
-import shutil
 import subprocess
 import sysconfig
 import tempfile
@@ -32,9 +30,11 @@ from refold.families import BY_NAME, FAMILIES
 from refold.plan import Group
 from refold.plan.convolution import CONVOLUTION, ConvolutionKernel
 from refold.plan.product import PACKED, TRANSPOSED
-from refold.runtime.nvcc import _refold_pip_nvcc
+from refold.runtime.nvcc import _refold_other_nvcc, _refold_pip_nvcc
+from refold.runtime.nvrtc import _refold_compiled_apart, _refold_nvrtc
 
-# what to do where there is no nvcc
+# what to do where there is neither nvcc nor NVRTC
+NO_CUDA = "neither nvcc (on PATH, under CUDA_HOME, or pip's) nor NVRTC, which comes with PyTorch"
 NO_NVCC = (
     "pip install nvidia-cuda-nvcc (for CUDA 13), or install the CUDA toolkit and set CUDA_HOME"
 )
@@ -148,11 +148,7 @@ def forms_of(groups: Iterable[Group]) -> set[str]:
 
 def nvcc() -> str | None:
     """The CUDA compiler's path: on PATH, where CUDA_HOME and the usual place have it, or pip's."""
-    found = shutil.which("nvcc")
-    for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
-        if found is None and home and Path(home, "bin", "nvcc").exists():
-            found = str(Path(home, "bin", "nvcc"))
-    return found or _refold_pip_nvcc()
+    return _refold_other_nvcc() or _refold_pip_nvcc()
 
 
 def compile_emitted(text: str, said: list[str] | None = None) -> str | None:
@@ -162,9 +158,18 @@ def compile_emitted(text: str, said: list[str] | None = None) -> str | None:
     """
     source = source_of(text)
     flags = re.search(r"_REFOLD_FLAGS = (\[[^\]]*\])", text)
-    compiler = nvcc()
-    if source is None or flags is None or compiler is None:
-        return "there is no CUDA source, or no nvcc"
+    compiler, nvrtc = nvcc(), _refold_nvrtc()
+    if source is None or flags is None or (compiler is None and nvrtc is None):
+        return f"there is no CUDA source, or {NO_CUDA}"
+    if compiler is None:
+        assert nvrtc is not None
+        with tempfile.TemporaryDirectory(prefix="refold_") as folder:
+            given = "kernels", source.text, ast.literal_eval(flags[1]), folder
+            try:
+                _refold_compiled_apart(nvrtc, *given)
+            except RuntimeError as error:
+                return _first_error(str(error))
+        return None
     with tempfile.TemporaryDirectory(prefix="refold_") as folder:
         path = Path(folder, "kernels.cu")
         path.write_text(source.text)
@@ -176,5 +181,9 @@ def compile_emitted(text: str, said: list[str] | None = None) -> str | None:
         if said is not None:
             said.append(done.stderr)
         return None
-    lines = done.stderr.strip().splitlines() or ["no message"]
+    return _first_error(done.stderr)
+
+
+def _first_error(said: str) -> str:
+    lines = said.strip().splitlines() or ["no message"]
     return next((line for line in lines if "error" in line), lines[0])

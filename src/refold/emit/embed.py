@@ -27,5 +27,29 @@ def runtime_text(device: str) -> str:
     return "\n".join(imports) + "\n\n\n" + "\n\n\n".join(bodies)
 
 
+@cache
+def _owners() -> dict[str, str]:
+    """The part of the runtime that has each name at the top of its file."""
+    found = {}
+    for part in dict.fromkeys([*PARTS, *(p for parts in MORE_PARTS.values() for p in parts)]):
+        text = resources.files("refold.runtime").joinpath(f"{part}.py").read_text()
+        for name in re.findall(r"(?m)^(?:def |class )?(_[rR]efold\w*|_REFOLD\w*)", text):
+            found[name] = part
+    return found
+
+
+def runtime_imports(text: str) -> str:
+    """The imports of all that a text takes from the runtime, for a text that does not embed it."""
+    owners, parts = _owners(), dict[str, set[str]]()
+    for name in set(re.findall(r"\b_(?:[rR]efold|REFOLD)\w*", text)):
+        own = re.search(rf"(?m)^(?:def {name}\b|{name} = )", text)
+        if name in owners and own is None:
+            parts.setdefault(owners[name], set()).add(name)
+    return "\n".join(
+        f"from refold.runtime.{part} import {', '.join(sorted(names))}"
+        for part, names in sorted(parts.items())
+    )
+
+
 def _as_comment(found: re.Match[str]) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in found[1].strip().splitlines())

@@ -14,6 +14,7 @@ from refold import __version__
 from refold.capture import Captured
 from refold.codegen.text import describe
 from refold.emit.alike import Member, shared_names
+from refold.emit.embed import runtime_imports
 from refold.emit.fold import fold_lines
 from refold.emit.forward import ForwardWriter
 from refold.emit.lines import all_fitted
@@ -65,16 +66,20 @@ def emit_function(
         )
     taken = [f"[{', '.join(arguments)}] = args", "args.clear()"]
     body = [*taken, *released([line for line in text.lines if line], arguments)]
+    build = target.build(members, source).strip("\n")
+    lines = all_fitted(body, 4)
+    python = [build, *lines, *(line for c in constants for line in c["lines"])]
     made = render(
         "function.py.jinja",
         version=__version__,
         target=target.name,
         story=story,
+        imports=runtime_imports("\n".join(python)),
         constants=constants,
         device=str(captured.device),
-        lines=all_fitted(body, 4),
+        lines=lines,
         cpp=source,
-        build=target.build(members, source).strip("\n"),
+        build=build,
     )
     return "\n".join(line.rstrip() for line in made.splitlines()).rstrip("\n") + "\n"
 
@@ -91,6 +96,7 @@ def released(lines: Sequence[str], arguments: Sequence[str]) -> list[str]:
             if name in last:
                 last[name] = i
     done: list[str] = []
+    last.pop("rf_work", None)
     unread = [name for name, i in last.items() if i < 0]
     done += [f"del {', '.join(unread)}"] if unread else []
     for i, line in enumerate(lines):
@@ -98,6 +104,7 @@ def released(lines: Sequence[str], arguments: Sequence[str]) -> list[str]:
         spent = [name for name, at in last.items() if at == i]
         # an indented line is part of a statement that is not at its end
         inside = line.startswith(" ") or (i + 1 < len(lines) and lines[i + 1].startswith(" "))
+        spent += ["rf_work"] if "rf_work[0]" in line else []  # each call's is another
         if spent and i + 1 < len(lines) and not inside:
             done.append(f"del {', '.join(spent)}")
     return done

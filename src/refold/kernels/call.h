@@ -5,6 +5,16 @@
 //     a struct with kArguments  so many arguments, its members
 //     Members<Body, N>          N arguments, the first members of a kernel's struct
 #pragma once
+namespace rf {
+
+// What a kernel's struct is made from where its headers have nothing for it.
+struct Bare {};
+
+}  // namespace rf
+
+#ifdef __CUDACC_RTC__  // NVRTC compiles what runs on a GPU alone
+#define RF_FUNCTION(...)
+#else
 #include <Python.h>
 
 #include <tuple>
@@ -110,9 +120,6 @@ template <class Body, int N> struct Members {
   }
 };
 
-// What a kernel's struct is made from where its headers have nothing for it.
-struct Bare {};
-
 }  // namespace rf
 
 template <class Body, int N> struct RfParameter<rf::Members<Body, N>> {
@@ -150,3 +157,4 @@ static inline PyObject* rf_called(R (*)(P...), int more, PyObject* const* args, 
     });                                                                                       \
   }                                                                                           \
   RF_METHOD(name, name##_called)
+#endif

@@ -13,6 +13,9 @@ struct Look {
   uint32_t* flag;
   uint32_t epoch;
 };
+#ifdef __CUDACC_RTC__
+Look take_look();
+#else
 static thread_local Look next_look;  // of the kernel that this thread starts next
 
 // The look that is due, once.
@@ -21,5 +24,6 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
   next_look.count = 0;
   return due;
 }
+#endif
 
 }  // namespace rf_watch

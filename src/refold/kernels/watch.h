@@ -19,6 +19,7 @@
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #pragma once
+#ifndef __CUDACC_RTC__
 #include <cstdint>
 #include <cstring>
 
@@ -394,3 +395,4 @@ RF_METHOD(altered, altered)
 RF_METHOD(differing, differing)
 
 }  // namespace rf_watch
+#endif

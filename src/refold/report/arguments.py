@@ -56,8 +56,8 @@ def derivation(command: argparse.ArgumentParser) -> None:
         choices=CONVOLUTIONS,
         default=CONVOLUTIONS[0],
         help="what computes convolutions: PyTorch's library; own kernels, epilogue and all, where"
-        " there are; or of each the faster by timing at hand (auto on a CPU; auto on a GPU: the"
-        " library, and own kernels for such as they were measured to be far ahead of)",
+        " there are; or of each the faster by timing at hand (auto: so, of the three largest on a"
+        " GPU; without timing by rule: own kernels where they were measured to be far ahead)",
     )
     command.add_argument(
         "--memory",

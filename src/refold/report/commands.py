@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from refold import baselines, contract, pipeline
 from refold.derive import Options
 from refold.devices import DEVICES, DeviceModel, is_at_hand
-from refold.emit.cuda import NO_NVCC, compile_emitted, nvcc
+from refold.emit.cuda import NO_CUDA, NO_NVCC, compile_emitted, nvcc
 from refold.emit.held import own_bytes
 from refold.emit.target import Target
 from refold.judge import Status, Verdict, judge
@@ -31,6 +31,7 @@ from refold.pipeline import OptimizeError, Result
 from refold.report import terminal
 from refold.report.rows import few_rows
 from refold.report.times import times_of
+from refold.runtime.nvrtc import _refold_nvrtc
 
 
 class UsageError(Exception):
@@ -85,10 +86,8 @@ def writable(output: str, reference: str) -> Path:
 
 
 def _check_compiler(target: Target) -> None:
-    if target.device == "cuda" and nvcc() is None:
-        raise OptimizeError(
-            f"no nvcc: it is neither on PATH, nor under CUDA_HOME, nor pip's; {NO_NVCC}"
-        )
+    if target.device == "cuda" and nvcc() is None and _refold_nvrtc() is None:
+        raise OptimizeError(f"there is {NO_CUDA}: {NO_NVCC}")
     compiler = os.environ.get("CXX", "c++")
     if shutil.which((shlex.split(compiler) or [""])[0]) is None:
         raise OptimizeError(

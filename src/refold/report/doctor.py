@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from refold.runtime.library import (
     _refold_ninja_on_path,
     _refold_roots,
 )
+from refold.runtime.nvrtc import _refold_nvrtc
 from refold.tune import cache_path
 
 
@@ -104,10 +106,10 @@ def _devices() -> list[Check]:
     return found
 
 
-def _version(command: str) -> str:
+def _version(*command: str) -> str:
     """What a compiler says of itself, in one line."""
     try:
-        done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
     except OSError as error:
         return f"does not run ({error.strerror})"
     lines = [line for line in done.stdout.splitlines() if line.strip()]
@@ -116,19 +118,21 @@ def _version(command: str) -> str:
 
 
 def _cpp() -> Check:
-    name = os.environ.get("CXX") or "c++"
+    name, *more = shlex.split(os.environ.get("CXX") or "c++") or [""]
     path = shutil.which(name)
     if path is None:
         cure = "install g++ or clang++ (C++20), or name one in CXX"
         return Check("C++ compiler", f"no {name} on PATH", cure, needed=True)
-    return Check("C++ compiler", f"{path}, {_version(path)}")
+    return Check("C++ compiler", f"{path}, {_version(path, *more)}")
 
 
 def _cuda(target: str) -> Check:
-    path, needed = nvcc(), target != "cpu"
+    path, needed, nvrtc = nvcc(), target != "cpu", _refold_nvrtc()
+    if path is None and nvrtc is not None:
+        return Check("nvcc", f"none; NVRTC compiles kernels: {nvrtc[0]}")
     if path is None:
         cure = NO_NVCC if needed else ""
-        return Check("nvcc", "none", cure, needed)
+        return Check("nvcc", "none, nor NVRTC", cure, needed)
     said = _version(path)
     ours = torch.version.cuda
     if needed and ours is not None and f"release {ours.split('.')[0]}." not in said:

@@ -18,4 +18,4 @@ PARTS = (
     "file",
     "containers",
 )
-MORE_PARTS = {"cpu": (), "cuda": ("nvcc",)}
+MORE_PARTS = {"cpu": (), "cuda": ("nvcc", "nvrtc")}

@@ -11,13 +11,19 @@ from collections.abc import Sequence
 import torch
 
 
+def _refold_other_nvcc() -> str | None:
+    """The path of an nvcc that PyTorch finds: on PATH, or where CUDA_HOME and the usual place have
+    it."""
+    homes = os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"
+    held = (os.path.join(home, "bin", "nvcc") for home in homes if home)
+    return shutil.which("nvcc") or next((path for path in held if os.path.exists(path)), None)
+
+
 def _refold_pip_nvcc() -> str | None:
     """The path of the nvcc of pip's nvidia-cuda-nvcc (CUDA 13 or later), of PyTorch's own release
-    where that is known. None where there is none, or another is at hand: PyTorch takes that."""
-    homes = os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"
-    others = (os.path.join(home, "bin", "nvcc") for home in homes if home)
+    where that is known. None where there is none, or another is at hand."""
     spec = importlib.util.find_spec("nvidia")
-    if spec is None or shutil.which("nvcc") or any(map(os.path.exists, others)):
+    if spec is None or _refold_other_nvcc() is not None:
         return None
     release = f"cu{(torch.version.cuda or '*').partition('.')[0]}"
     found = (

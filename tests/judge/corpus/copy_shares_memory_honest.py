@@ -16,6 +16,8 @@ class ModelNew(nn.Module):
     def __deepcopy__(self, memo):
         made = ModelNew(256, 48).to(self.linear.weight)
         made.load_state_dict(self.state_dict())
+        for mine, its in zip(self.parameters(), made.parameters(), strict=True):
+            its.requires_grad_(mine.requires_grad)
         return made.train(self.training)
 
     def forward(self, x):

@@ -24,7 +24,6 @@ class ModelNew(nn.Module):
         more = var * (len(z) / (len(z) - 1))
         for name, value in (("running_mean", mean), ("running_var", more)):
             old = getattr(b, name)
-            new = old + b.momentum * (value.detach() - old)
-            setattr(b, name, new)
+            old.copy_(old + b.momentum * (value.detach() - old))
         y = (z - mean) * torch.rsqrt(var + b.eps) * b.weight + b.bias
         return torch.relu(y)

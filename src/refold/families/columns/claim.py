@@ -7,24 +7,48 @@ from refold.families.view import View
 from refold.ir import OPS, Kind, Node
 from refold.plan.draft import Draft
 from refold.plan.plan import leading
+from refold.price import size_bytes
+
+# bytes of values that are reduced side by side to save a launch, though they have nothing in
+# common; larger ones would all be held until the last is there
+_SMALL = 4 << 20
+_NEAR = 64  # values at most, of which a value is computed in passing
 
 
 def claim(node: Node, view: View) -> Claim | None:
-    """Reductions of values of one shape over the same axes share a walk."""
+    """Reductions of values of one shape over the same axes share a walk, where the values are
+    computed from something in common, or are small."""
     if OPS[node.op].kind is not Kind.REDUCE or node.row.reduction is None:
         return None
     x = node.inputs[0]
     if not leading(node["axes"], x.shape):
         return None
     cyclic = view.cyclic(node)
+    small, near = size_bytes(x) <= _SMALL, _near(x)
     for draft in view.drafts:
         if draft.family != "columns":
             continue
         first = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
         same = first.inputs[0].shape == x.shape and first["axes"] == node["axes"]
-        if same and not cyclic(draft):
+        if (
+            same
+            and (small or any(not near.isdisjoint(_near(v)) for v in reduced(draft, view)))
+            and not cyclic(draft)
+        ):
             return Claim(draft, (node,), "columns")
     return Claim(Draft("columns", x.shape), (node,), "columns")
+
+
+def _near(value: Node) -> set[Node]:
+    """A value, and values in memory or on the way that it follows from element by element."""
+    found, stack = {value}, [value]
+    while stack and len(found) < _NEAR:
+        node = stack.pop()
+        if OPS[node.op].kind is Kind.POINTWISE:
+            new = [i for i in node.inputs if i not in found and i.shape == value.shape]
+            found.update(new)
+            stack += new
+    return found
 
 
 def grow(draft: Draft, node: Node, view: View) -> str | None:

@@ -1,7 +1,7 @@
 """What the judge draws: inputs, layouts, states. Every function here is pure."""
 
 from refold.judge.draws.inputs import SCALES, alone, larger_batch, normal, resized, scalars, shapes
-from refold.judge.draws.layouts import axes, bedded, layouts, otherwise_laid, twice
+from refold.judge.draws.layouts import LAID, axes, bedded, layouts, otherwise_laid, slices, twice
 from refold.judge.draws.states import lattice, perturbed, rolled, signed
 from refold.judge.draws.trees import (
     all_finite,
@@ -15,6 +15,7 @@ from refold.judge.draws.trees import (
 )
 
 __all__ = [
+    "LAID",
     "SCALES",
     "all_finite",
     "alone",
@@ -37,6 +38,7 @@ __all__ = [
     "scalars",
     "shapes",
     "signed",
+    "slices",
     "tensors",
     "twice",
 ]

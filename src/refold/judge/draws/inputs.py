@@ -90,26 +90,30 @@ def shapes(
 
 
 def scalars(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """One plain number or switch at a time with another value."""
+    """One plain number or switch at a time with another value; whole ones as others, too."""
 
-    def changed(tree: Any, at: int, counter: Iterator[int]) -> Any:
+    def changed(tree: Any, at: int, counter: Iterator[int], by: float) -> Any:
         if isinstance(tree, list | tuple):
-            return type(tree)([changed(v, at, counter) for v in tree])
+            return type(tree)([changed(v, at, counter, by) for v in tree])
         if isinstance(tree, dict):
-            return {k: changed(v, at, counter) for k, v in tree.items()}
+            return {k: changed(v, at, counter, by) for k, v in tree.items()}
         if not isinstance(tree, bool | int | float) or next(counter) != at:
             return tree
         found.append(tree)
         if isinstance(tree, bool):
             return not tree
-        return tree + 1 if isinstance(tree, int) else 1.5 * tree
+        return tree + by if isinstance(tree, int) else 1.5 * tree
 
     for at in range(_NUMBERS):
-        found: list[Any] = []
-        result = [changed(v, at, counter) for counter in [itertools.count()] for v in inputs]
-        if not found:
-            return
-        yield f"number {at}, {found[0]!r}, changed", result
+        for by in (1, 0.5):
+            found: list[Any] = []
+            numbers = itertools.count()
+            result = [changed(v, at, numbers, by) for v in inputs]
+            if not found:
+                return
+            if by == 1 or type(found[0]) is int:
+                word = "changed" if by == 1 else "no whole one"
+                yield f"number {at}, {found[0]!r}, {word}", result
 
 
 def alone(inputs: list[Any], others: list[Any]) -> Iterator[tuple[str, list[Any]]]:

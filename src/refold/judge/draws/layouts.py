@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,6 +19,33 @@ def twice(inputs: list[Any]) -> list[Any]:
     held = tensors(inputs)
     first = [seen.setdefault((t.shape, t.dtype), i) for i, t in enumerate(held)]
     return joined(inputs, first) if len(seen) < len(held) else []
+
+
+def windows(t: torch.Tensor) -> torch.Tensor:
+    """Samples that overlap in memory, as frames of a signal do; other values than before."""
+    if t.dim() < 2 or t.shape[0] < 2 or not t.is_floating_point() or t[0].numel() < 2:
+        return t
+    dense = t.contiguous()
+    return dense.as_strided(t.shape, (max(1, t[0].numel() // 2), *dense.stride()[1:]))
+
+
+def slices(inputs: list[Any]) -> list[Any]:
+    """Tensors that are alike but in the last axis as slices of one, as a projection of several
+    gives them; nothing where there are no two."""
+    held = tensors(inputs)
+    groups: dict[Any, list[int]] = {}
+    for i, t in enumerate(held):
+        if t.dim() and t.is_floating_point():
+            groups.setdefault((t.shape[:-1], t.dtype), []).append(i)
+    made = dict(enumerate(held))
+    for group in groups.values():
+        whole = torch.cat([held[i] for i in group], dim=-1)
+        widths = [held[i].shape[-1] for i in group]
+        made |= dict(zip(group, torch.split(whole, widths, dim=-1), strict=True))
+    if all(len(group) < 2 for group in groups.values()):
+        return []
+    numbers = iter(range(len(held)))
+    return [every(v, lambda _: made[next(numbers)]) for v in inputs]
 
 
 def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -67,6 +94,10 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     yield "slice of wider rows", every(inputs, padded)
     yield "storage shifted by one element", every(inputs, shifted)
     yield "expanded row", mapped(inputs, expanded)
+    yield "samples that overlap", mapped(inputs, windows)
+    if any(t.dim() in (4, 5) for t in tensors(inputs)):
+        images = every(inputs, lambda t: otherwise_laid(t) if t.dim() in (4, 5) else t)
+        yield "channels last", images
     for change in (transposed, sliced):
         for case, mixed in alone(inputs, every(inputs, change)):
             yield f"{change.__name__}: {case}", mixed
@@ -106,6 +137,20 @@ def otherwise_laid(t: torch.Tensor) -> torch.Tensor:
         last = torch.channels_last if t.dim() == 4 else torch.channels_last_3d
         return t.contiguous(memory_format=last)
     return t if t.dim() < 2 else t.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def shifted(t: torch.Tensor) -> torch.Tensor:
+    """The same values one element behind the beginning of their memory."""
+    room = torch.zeros(1 + t.numel(), dtype=t.dtype, device=t.device)
+    room[1:] = t.reshape(-1)
+    return room[1:].view(t.shape)
+
+
+LAID: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "strides": otherwise_laid,
+    "shifted": shifted,
+    "contiguous": lambda t: t.contiguous().clone(),
+}
 
 
 def bedded(tree: Any, fill: float) -> Any:

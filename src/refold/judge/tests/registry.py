@@ -5,7 +5,8 @@ from __future__ import annotations
 from refold.judge.tests.backward import gradients
 from refold.judge.tests.base import Test
 from refold.judge.tests.forms import batches, calls
-from refold.judge.tests.lives import constructor, instances, parts, training, weights
+from refold.judge.tests.forms import modes as pytorch
+from refold.judge.tests.lives import constructor, instances, parts, saved, training, weights
 from refold.judge.tests.once import (
     aliasing,
     cache,
@@ -56,10 +57,11 @@ LIVES: tuple[Test, ...] = (
     *training.TESTS,
     *parts.TESTS,
     *instances.TESTS,
+    *saved.TESTS,
     *constructor.TESTS,
 )
 BACKWARD: tuple[Test, ...] = gradients.TESTS
-FORMS: tuple[Test, ...] = (*calls.TESTS, *batches.TESTS)
+FORMS: tuple[Test, ...] = (*calls.TESTS, *pytorch.TESTS, *batches.TESTS)
 VALUES: tuple[Test, ...] = (*drawn.TESTS, *special.TESTS, *sizes.TESTS, *rows.TESTS)
 _ALL = (*ONCE, *LIVES, *BACKWARD, *FORMS, *VALUES, *many.TESTS)
 TESTS: tuple[Test, ...] = (

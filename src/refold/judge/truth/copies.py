@@ -64,7 +64,7 @@ def duplicate(value: Any, device: torch.device, grad: bool = False, wide: bool =
         else:
             fresh = _laid_alike(value.detach(), device)
         fresh = widen(fresh) if wide else fresh
-        return fresh.requires_grad_() if grad and fresh.is_floating_point() else fresh
+        return fresh.requires_grad_() if grad and inexact(fresh) else fresh
     if isinstance(value, list | tuple):
         return type(value)(duplicate(v, device, grad, wide) for v in value)
     if isinstance(value, dict):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from refold.judge.draws.noise import Noise
-from refold.judge.draws.trees import inexact
+from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import rows
 from refold.judge.truth import replay
 from refold.judge.truth.copies import unregistered, widen
@@ -88,9 +88,18 @@ class Living:
                 return {k: move(v) for k, v in value.items()}
             return value
 
-        return self._wide(steps, move(dict(states)), move(dict(inputs)))
+        held = [*states.values(), *inputs.values()]
+        doubles = replay.is_double(t for v in held for t in tensors(v))
+        mode = replay.Rounded(rows.MOVED, draw) if doubles else None
+        return self._wide(steps, move(dict(states)), move(dict(inputs)), mode)
 
-    def _wide(self, steps: Sequence[Step], states: States, inputs: Inputs) -> Lived:
+    def _wide(
+        self,
+        steps: Sequence[Step],
+        states: States,
+        inputs: Inputs,
+        rounded: replay.Rounded | None = None,
+    ) -> Lived:
         draws: replay.Draws | None = None
         if self.random:
             record = replay.Record()
@@ -100,7 +109,7 @@ class Living:
         torch.set_default_dtype(torch.float64)
         mode = contextlib.nullcontext() if draws is None else replay.Replay(draws)
         try:
-            with replay.Widen():
+            with replay.Widen(), rounded or contextlib.nullcontext():
                 return self._run(steps, states, inputs, wide=True, mode=mode, default=before)
         finally:
             torch.set_default_dtype(before)

@@ -40,7 +40,7 @@ from refold.judge.truth.rehearsal import Rehearsal, Watch
 from refold.judge.truth.truth import Meta, Run
 from refold.judge.wire.place import Place
 from refold.judge.worker.builds import Builds
-from refold.judge.worker.leaves import other_generators
+from refold.judge.worker.leaves import other_generators, real
 
 _SHARE = 1 / 8  # of the device's memory: what is kept of runs
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
@@ -170,7 +170,8 @@ class Oracle:
         cotangents: list[Any] | None = None,
     ) -> Run:
         """The float64 run with every input and weight moved at random by some units in the last
-        place of its own type: what an honest order of rounding may turn a tie into."""
+        place of its own type, and of a model of float64 every result, too: what an honest order of
+        rounding may turn a tie into."""
         random = Noise(noise)
         inward = self.rehearsal is not None and self.rehearsal.by_value
 
@@ -183,7 +184,9 @@ class Oracle:
             return wide * (1 + units * torch.finfo(t.dtype).eps * draw)
 
         draws = self._draws(inputs, training, seed) if self._drew.get(training) else None
-        with self._widened(move):
+        doubles = replay.is_double((*self.state().values(), *tensors(inputs)))
+        rounded = replay.Rounded(units, random) if doubles else contextlib.nullcontext()
+        with self._widened(move), rounded:
             given = [each_tensor(v, move) for v in inputs]
             return self._wide(given, training, seed, cotangents, draws)
 
@@ -337,7 +340,7 @@ def _backward(
     if not pairs:
         return {}
     # The same gradients as from ``grad_tensors``, which import the compiler: a second.
-    torch.autograd.backward([(o * g).sum() for o, g in pairs])
+    torch.autograd.backward([real(o * g).sum() for o, g in pairs])
     found = {f"input {i}": t.grad for i, t in enumerate(tensors(given))}
     found |= {n: p.grad for n, p in model.named_parameters(remove_duplicate=False)}
     model.zero_grad(set_to_none=True)

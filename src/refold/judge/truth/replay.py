@@ -6,12 +6,15 @@ eager's distance from it would be no error. So what random operations drew is re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from refold.judge.draws.noise import Noise
+from refold.judge.draws.trees import tensors
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 Draws = list[tuple[Any, tuple[torch.Tensor, ...]]]
@@ -81,6 +84,52 @@ class Replay(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for here, there in zip(found, drawn[1], strict=True):
             here.copy_(there)
         return result
+
+
+_DOUBLES = (torch.float64, torch.complex128)
+_COPIES = (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
+
+
+class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Moves what each operation computes by some units in float64's last place.
+
+    A model of float64 has no wider truth beside it: where an intermediate result all but cancels,
+    what its inputs' last places do says nothing of its own rounding. Whole numbers stay: they are
+    counts and masks, which no rounding has made.
+    """
+
+    def __init__(self, units: float, noise: Noise) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._step, self._noise = units * torch.finfo(torch.float64).eps, noise
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        kept = func in _COPIES or _random(func) or _is_of_others(func)
+        if kept or not tensors([*args]):
+            return result
+        if isinstance(result, list | tuple):
+            return type(result)(self._moved(t) for t in result)
+        return self._moved(result)
+
+    def _moved(self, t: Any) -> Any:
+        if not isinstance(t, torch.Tensor) or t.dtype not in _DOUBLES or t.layout != torch.strided:
+            return t
+        real = torch.view_as_real(t) if t.is_complex() else t
+        moved = real * (1 + self._step * self._noise.like(real))
+        real.copy_(torch.where(real == real.round(), real, moved))
+        return t
+
+
+def _is_of_others(func: Any) -> bool:
+    """Whether what an operation gives is memory that was there before."""
+    return func._schema.is_mutable or any(r.alias_info for r in func._schema.returns)
+
+
+def is_double(values: Iterable[torch.Tensor]) -> bool:
+    """Whether a model of these states and inputs computes in float64 as it is."""
+    return any(t.dtype in _DOUBLES for t in values)
 
 
 def _random(func: Any) -> bool:

@@ -33,10 +33,11 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
 
 def cotangent(output: torch.Tensor, seed: int) -> torch.Tensor | None:
     """What a backward of an output starts from."""
-    if not output.is_floating_point():
+    if not inexact(output):
         return None
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(output.shape, generator=generator).to(output.dtype)
+    dtype = torch.complex64 if output.is_complex() else torch.float32
+    return torch.randn(output.shape, generator=generator, dtype=dtype).to(output.dtype)
 
 
 def mostly_finite(outputs: Any) -> bool:

@@ -13,19 +13,22 @@ from typing import Any
 
 import torch
 
-from refold.judge.draws.trees import differ
+from refold.judge.draws.trees import differ, inexact
 from refold.judge.rule import compare, rows
 from refold.judge.truth.live import Lived, Living
 from refold.judge.truth.runs import distance
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status, Worst
 from refold.judge.wire.memory import Starved, exhausted
+from refold.judge.worker.looks import LEAST
 from refold.judge.worker.steps import FACT, GRADS, Step
 
+_FIRST = "first"  # the label of a call before a type is changed
 _BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
 _LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
 _MOVES = 4
 _ROUNDS = 3  # of ties put right: what was hidden behind them shows then
+_NEAR, _ROUNDINGS = 16.0, 4.0  # times eager's error; of a type's last place, of values' usual size
 _FINE, _COARSE = 100, 4  # one element in so many may be a tie; of 16-bit values more are
 _NO_GRADIENTS = ("NotImplementedError", "does not require grad", "no output requires grad")
 
@@ -36,6 +39,8 @@ class Life:
 
     inputs: by the names that the steps use. states: names of the session's states. must: whether
     a raise is a failure. stamps: by label, what a disagreement there says instead of failing.
+    instead: by such a label, another one whose answer of eager's it then has to be: what is neither
+    is silently wrong.
     """
 
     case: str
@@ -45,6 +50,7 @@ class Life:
     status: Status = Status.WRONG_MODE
     must: bool = False
     stamps: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, dict[str, torch.Tensor]] = field(default_factory=dict)  # states of its own
     coarse: bool = False  # eager itself computes in a narrower type at times
     shapes: str = ""  # what another shape of an output says instead of failing: it is not silent
@@ -62,14 +68,15 @@ def judged(session: Session, life: Life, seen: Lived | None = None) -> Iterator[
     theirs = seen or eager(session, life)
     if theirs.raised is not None:
         return  # no life of this reference
-    mine = Lived.of(_asked(session, life))
+    mine = Lived.of(asked(session, life))
     session.cases += 1
     yield from _compared(session, life, mine, theirs)
     if mine.raised is not None:
         yield from _raised(session, life, mine.raised)
 
 
-def _asked(session: Session, life: Life) -> dict[str, Any]:
+def asked(session: Session, life: Life) -> dict[str, Any]:
+    """What the candidate's worker answers to a life."""
     host = session.worker()
     states = {n: s for n, s in _states(session, life).items() if session.unheld(("state", n), s)}
     inputs = {n: v for n, v in life.inputs.items() if session.unheld(("inputs", n), v)}
@@ -102,13 +109,13 @@ def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Itera
     for label, (kind, value) in theirs.seen.items():
         if label not in mine.seen:
             continue  # the life ended before; that is told elsewhere
-        if label in life.stamps and _stale(label, mine, theirs):
+        if label in life.stamps and _stale(label, mine, theirs, life.instead.get(label)):
             session.assumptions.add(life.stamps[label])
             continue
         wrong = shown.wrong(label, kind, mine.seen[label][1], value)
         if wrong is None:
             continue
-        if label in life.stamps:
+        if label in life.stamps and shown.excused(label, mine.seen[label][1]):
             session.assumptions.add(life.stamps[label])
             continue
         reason, worst = wrong
@@ -117,11 +124,11 @@ def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Itera
         return  # what follows, follows from it
 
 
-def _stale(label: str, mine: Lived, theirs: Lived) -> bool:
-    """Whether an observation is, bit by bit, an earlier one of the candidate's where eager's moved
-    on. Then its error needs no float64 to be told."""
-    before = [at for at in theirs.seen if at in mine.seen]
-    before = before[: before.index(label)]
+def _stale(label: str, mine: Lived, theirs: Lived, instead: str | None) -> bool:
+    """Whether an observation is, bit by bit, an earlier one of the candidate's (or the one that it
+    may be instead) where eager's moved on. Then its error needs no float64 to be told."""
+    there = [at for at in theirs.seen if at in mine.seen]
+    before = there[: there.index(label)] if instead is None else [a for a in there if a == instead]
     got, value = mine.seen[label][1], theirs.seen[label][1]
     return any(
         not differ(got, mine.seen[at][1]) and differ(value, theirs.seen[at][1])
@@ -165,6 +172,9 @@ class _Truth:
         """What is wrong with an observation; None if nothing is."""
         if kind == FACT:
             return None if got == value else (f"expected {value}, came {got}", None)
+        if kind == LEAST:
+            missing = [v for v in value if v not in got]
+            return (f"expected at least {value}, came {got}", None) if missing else None
         if kind == GRADS:
             got, value = _filled(got, value), _filled(value, got)
         if compare.acquitted(got, value):
@@ -173,7 +183,7 @@ class _Truth:
         failed = [r for r in self._rule(label, got, value, exact) if not r.agrees]
         if not failed:
             return None
-        if self.life.dtypes and _narrower(got, value):
+        if self.life.dtypes and _narrower(got, value) and self._near(label, got):
             self.session.assumptions.add(self.life.dtypes)
             return None
         if all(r.structural for r in failed):
@@ -185,6 +195,46 @@ class _Truth:
         bad = [r for r in resolved if not r.agrees]
         bad = [r for r in bad if r.structural or not self._lost(r.name, value, exact)]
         return (bad[0].reason, bad[0].worst) if bad else None
+
+    def excused(self, label: str, got: Any) -> bool:
+        """Whether what a stamp says is so: the answer is eager's of another label, or in another
+        type it is eager's of this one."""
+        at = self.life.instead.get(label)
+        if at is None or at not in self.theirs.seen:
+            return True
+        kind, value = self.theirs.seen[label]
+        if self.wrong(at, kind, got, self.theirs.seen[at][1]) is None:
+            return True
+        return _narrower(got, value) and self._near(label, got)
+
+    def _near(self, label: str, got: Any) -> bool:
+        """Whether values, of whatever type, are as near to the truth as eager's are, there or at
+        the first call, or as the roundings of their types allow."""
+        pairs = [
+            (lived[0].seen[at][1], lived[1].seen[at][1])
+            for lived in [(self.theirs, self.exact)]
+            for at in dict.fromkeys((_FIRST, label))
+            if at in lived[0].seen and at in lived[1].seen
+        ]
+        mine, truths = dict(compare.leaves(got)), dict(compare.leaves(pairs[-1][1]))
+        if mine.keys() != truths.keys():
+            return False
+        for name, truth in truths.items():
+            if not isinstance(truth, torch.Tensor) or not isinstance(mine[name], torch.Tensor):
+                continue
+            eager = dict(compare.leaves(pairs[-1][0]))[name]
+            if mine[name].shape != truth.shape or not inexact(truth):
+                return False
+            usual = max(
+                distance(dict(compare.leaves(value))[name], dict(compare.leaves(exact))[name])[0]
+                for value, exact in pairs
+            )
+            finite = truth[torch.isfinite(truth)]
+            size = float(finite.abs().square().mean().sqrt()) if finite.numel() else 0.0
+            eps = max(torch.finfo(t.dtype).eps for t in (eager, mine[name]))
+            if distance(mine[name], truth)[0] > _NEAR * usual + _ROUNDINGS * eps * size:
+                return False
+        return True
 
     def _of(self, lived: Lived, label: str, got: Any) -> Any:
         kind, tree = lived.seen.get(label, self.theirs.seen[label])

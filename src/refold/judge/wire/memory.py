@@ -69,6 +69,23 @@ def _meminfo(name: str) -> int:
     return 8 << 30
 
 
+def open_files(pid: int) -> int:
+    """How many descriptors a process has; 0 where there is no such process."""
+    return _entries(f"/proc/{pid}/fd")
+
+
+def running_threads(pid: int) -> int:
+    """How many threads a process has; 0 where there is no such process."""
+    return _entries(f"/proc/{pid}/task")
+
+
+def _entries(folder: str) -> int:
+    try:
+        return len(os.listdir(folder))
+    except OSError:
+        return 0
+
+
 def killed() -> int:
     """How many processes the system has ended because memory was exhausted."""
     with contextlib.suppress(OSError, ValueError), open("/proc/vmstat", encoding="ascii") as file:

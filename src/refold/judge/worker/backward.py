@@ -8,13 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from refold.judge.worker.leaves import copied, parameters, tensors
+from refold.judge import draws
+from refold.judge.worker.leaves import copied, parameters, real, tensors
 
 Tree = Any
-_ZEROS: dict[str, Callable[[torch.Tensor], Any]] = {  # where cotangents are none
+_SOME: dict[str, Callable[[torch.Tensor], Any]] = {  # where cotangents are none, or no numbers
     "columns": lambda g: g[..., :1].zero_(),
     "column": lambda g: g[..., 1:].zero_(),
     "rows": lambda g: g[::2].zero_(),
+    "nan": lambda g: g[:1].fill_(float("nan")),
 }
 
 
@@ -31,8 +33,9 @@ def run(
 
     how: ``random`` (dense cotangents), ``sum`` (expanded ones, of stride 0), ``strided`` (slices of
     a larger tensor), ``columns`` (but the first one), ``column`` (the first one alone), ``rows``
-    (every second one), ``penalty`` (a term of squared gradients of the inputs), ``grad``
-    (`torch.autograd.grad`, whose results become the inputs' gradients).
+    (every second one), ``nan`` (no numbers in the first row), ``penalty`` (a term of squared
+    gradients of the inputs), ``grad`` (`torch.autograd.grad`, whose results become the inputs'
+    gradients).
 
     Raises:
         RuntimeError: nothing wants gradients.
@@ -66,14 +69,14 @@ def penalize(
     # silent about sums
     factors = [torch.ones_like(o, requires_grad=True) for _, o in chosen]
     if plain:
-        whole: Any = sum((o * f).sum() for f, (_, o) in zip(factors, chosen, strict=True))
+        whole: Any = sum(real(o * f).sum() for f, (_, o) in zip(factors, chosen, strict=True))
     else:
         whole = sum(
             _loss(o * f, "random", seed + i) * scale
             for f, (i, o) in zip(factors, chosen, strict=True)
         )
     found = torch.autograd.grad(whole, by, create_graph=True, allow_unused=True)
-    whole = whole + sum(s.square().sum() for s in found if s is not None)
+    whole = whole + sum(real(s).square().sum() for s in found if s is not None)
     whole.backward()
 
 
@@ -85,9 +88,7 @@ def slopes(output: Tree, by: list[torch.Tensor], seed: int) -> list[torch.Tensor
 
 def _wanting(output: Tree, only: int) -> list[tuple[int, torch.Tensor]]:
     """The outputs that want gradients, with their numbers."""
-    found = [
-        (i, o) for i, o in enumerate(tensors(output)) if o.is_floating_point() and o.requires_grad
-    ]
+    found = [(i, o) for i, o in enumerate(tensors(output)) if draws.inexact(o) and o.requires_grad]
     chosen = [(i, o) for i, o in found if only in (-1, i)]
     if not chosen:
         raise RuntimeError("no output requires grad")
@@ -95,6 +96,7 @@ def _wanting(output: Tree, only: int) -> list[tuple[int, torch.Tensor]]:
 
 
 def _loss(output: torch.Tensor, how: str, seed: int) -> torch.Tensor:
+    output = real(output)
     if how == "sum":
         return output.sum()
     generator = torch.Generator().manual_seed(seed)
@@ -102,8 +104,8 @@ def _loss(output: torch.Tensor, how: str, seed: int) -> torch.Tensor:
     drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
     # few bits: every dtype holds the same numbers
     drawn = ((drawn * 32).round() / 32).to(output.device, output.dtype)
-    if how in _ZEROS and output.dim():
-        _ZEROS[how](drawn)
+    if how in _SOME and output.dim():
+        _SOME[how](drawn)
     if how != "strided":
         return (output * drawn).sum()
     # the gradient of stack() is a slice of the whole one: every second element
@@ -123,7 +125,7 @@ def gradients(
     if not pairs:
         return {}
     # The same gradients as from ``grad_tensors``, which import the compiler: a second.
-    torch.autograd.backward([(o * g).sum() for o, g in pairs])
+    torch.autograd.backward([real(o * g).sum() for o, g in pairs])
     found = {f"input {i}": t.grad for i, t in enumerate(tensors(inputs))}
     found |= {n: p.grad for n, p in parameters(model).items()}
     model.zero_grad(set_to_none=True)

@@ -154,18 +154,17 @@ class Worker(Calls):
 
     def do_move(self, how: str) -> None:
         """``train``, ``eval``, ``thaw`` (all parts train), ``deepcopy``, ``original`` (of the
-        copy), ``there_and_back`` (float64 and back), or the weights' ``strides``, ``contiguous``
-        again."""
+        copy), ``there_and_back`` (float64 and back), or the weights laid in one of the ways of
+        `draws.LAID`."""
         if how == "deepcopy":
             self.original, self.model = self.model, copy.deepcopy(self.model)
         elif how == "original":
             self.model = self.original
         elif how == "there_and_back":
             self.model.to(torch.float64).to(torch.float32)
-        elif how in ("strides", "contiguous"):
+        elif how in draws.LAID:
             for p in self.model.parameters():  # as Module.to() does
-                laid = draws.otherwise_laid(p.data) if how == "strides" else p.data.contiguous()
-                p.data = laid
+                p.data = draws.LAID[how](p.data)
         elif how == "thaw":
             self.model.train()
         else:

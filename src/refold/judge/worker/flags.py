@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import sys
 import warnings
 from typing import Any
 
@@ -53,6 +55,10 @@ def snapshot() -> dict[str, Any]:
         "callbacks of the garbage collection": len(gc.callbacks),
         "handlers of signals": [str(signal.getsignal(s)) for s in _TIMERS],
         HUSHED: _hushed(),
+        "directory": os.getcwd(),
+        "how tensors are printed": vars(torch._tensor_str.PRINT_OPTS).copy(),
+        "recursion limit": sys.getrecursionlimit(),
+        "switch interval of threads": sys.getswitchinterval(),
         "flush denormal": float(torch.tensor([1e-40]) * 1.0) == 0.0,
     }
 

@@ -10,9 +10,11 @@ from torch import nn
 from torch.autograd import forward_ad
 
 from refold.judge import draws
+from refold.judge.draws.trees import each
 from refold.judge.worker.leaves import tensors
 
 Tree = Any
+Form = Callable[[nn.Module, list[Any], torch.device, bool], Any]
 _MOVED = 1.5  # of parameters that are given from outside
 
 
@@ -56,6 +58,30 @@ def _default(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> 
         return module(*given)
     finally:
         torch.set_default_dtype(before)
+
+
+def _threads(count: int) -> Form:
+    """With another number of PyTorch's threads."""
+
+    def called(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        try:
+            return module(*given)
+        finally:
+            torch.set_num_threads(before)
+
+    return called
+
+
+def _vmap(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """Of two sets of inputs at once; the second one's floats are half as large."""
+    both = [draws.mapped(v, lambda t: torch.stack([t, t * 0.5])) for v in given]
+    axes = [
+        each(v, lambda t: 0 if isinstance(t, torch.Tensor) and t.is_floating_point() else None)
+        for v in given
+    ]
+    return torch.func.vmap(module, in_dims=tuple(axes))(*both)
 
 
 def _inside(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
@@ -105,11 +131,14 @@ def _direction(t: torch.Tensor, number: int) -> torch.Tensor:
     return ((drawn * 32).round() / 32).to(t.device, t.dtype)
 
 
-FORMS: dict[str, Callable[[nn.Module, list[Any], torch.device, bool], Tree]] = {
+FORMS: dict[str, Form] = {
     "inference": _inference,
     "functional": _functional,
     "autocast": _autocast,
     "default": _default,
+    "one thread": _threads(1),
+    "three threads": _threads(3),
+    "vmap": _vmap,
     "inside": _inside,
     "tangents": _tangents,
 }

@@ -44,6 +44,11 @@ _WATCHED: tuple[tuple[str, Any], ...] = (
     ("torch.random", torch.random),
     ("hashlib", hashlib),
 )
+_LIBRARY = (  # of Python's own, beside those above: what a judge, a trainer or a loader calls
+    *("contextlib", "copy", "functools", "gc", "inspect", "io", "itertools", "math", "operator"),
+    *("pickle", "random", "signal", "socket", "struct", "subprocess", "threading", "weakref"),
+)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _KINDS = (classmethod, staticmethod, property, types.ModuleType)
 _BAIT = "kernelbench_reference"
 
@@ -59,6 +64,7 @@ class Guard:
         self._before: dict[str, int] = {}
         self._keep: list[Any] = []
         self._present: dict[str, set[str]] = {}
+        self._functions: list[tuple[types.ModuleType, str, Any]] = []
         self.canary = torch.empty(0)
         self._bait = self._lay_bait()
         self._bait_before = dict(vars(self._bait))
@@ -74,6 +80,14 @@ class Guard:
                     self._before[f"{name}.{key}"] = id(value)
                     self._keep.append(value)
         self._present = {n: set(vars(o)) for n, o in _watched() if isinstance(o, type)}
+        self._functions = [
+            (module, key, value)
+            for name, module in list(sys.modules.items())
+            if isinstance(module, types.ModuleType)
+            and (name in _LIBRARY or name.startswith("torch."))
+            for key, value in list(vars(module).items())
+            if type(value) in _FUNCTIONS
+        ]
 
     def complaints(self) -> list[str]:
         """What was patched, read or rebound, as phrases; empty for an honest candidate."""
@@ -88,6 +102,12 @@ class Guard:
                 new = key not in self._present.get(name, now) and callable(value)
                 if new and any(key in vars(base) for base in owner.__mro__[1:]):
                     found.append(f"hid {name}.{key} of its base")
+        for module, key, value in self._functions:
+            now_there = vars(module).get(key)
+            if now_there is not value and isinstance(now_there, types.FunctionType):
+                name = f"{module.__name__}.{key}"
+                if not _torchs_own(now_there) and not any(name in text for text in found):
+                    found.append(f"patched {name}")
         bait = vars(self._bait)
         for key, value in self._bait_before.items():
             if bait.get(key) is not value:

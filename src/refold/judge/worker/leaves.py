@@ -56,15 +56,20 @@ def place(device: torch.device, size: int) -> torch.device:
 
 
 def require_grad(value: Any) -> Any:
-    """Floating tensors as new leaves that want gradients."""
+    """Floating and complex tensors as new leaves that want gradients."""
     if isinstance(value, torch.Tensor):
         leaf = value.detach()
-        return leaf.requires_grad_() if leaf.is_floating_point() else leaf
+        return leaf.requires_grad_() if leaf.is_floating_point() or leaf.is_complex() else leaf
     if isinstance(value, list | tuple):
         return type(value)(require_grad(v) for v in value)
     if isinstance(value, dict):
         return {k: require_grad(v) for k, v in value.items()}
     return value
+
+
+def real(t: torch.Tensor) -> torch.Tensor:
+    """Both parts of complex numbers; others as they are."""
+    return torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
 
 
 def copied(tree: Tree) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from refold.judge.worker.leaves import copied, digest, registered, tensors
 from refold.judge.worker.values import scaled, wide
 
 Tree = Any
-OUTPUT, STATE, GRADS, FACT = "output", "state", "grads", "fact"
+OUTPUT, STATE, GRADS, FACT, LEAST = "output", "state", "grads", "fact", "at least"
 
 
 class Missing(LookupError):
@@ -28,7 +29,8 @@ class Looks:
     counts: dict[str, int]
     handles: list[Any]
     seen: list[list[Any]]
-    identities: dict[str, dict[str, int]]
+    identities: dict[str, dict[str, weakref.ref[torch.Tensor]]]
+    device: torch.device
     wide: bool
 
     def look(self, of: str, label: str) -> None:
@@ -45,10 +47,10 @@ class Looks:
         self._see(label, FACT, digest(torch.get_rng_state()))
 
     def identity(self, names: list[str], label: str, model: str = "a") -> None:
-        """See whether parameters are the objects that they were, and want gradients."""
+        """See whether tensors are the objects that they were, and want gradients."""
         mine = self.identities[model]
         now = {n: self._tensor(n, model) for n in names}
-        facts = {n: [id(t) == mine.get(n), bool(t.requires_grad)] for n, t in now.items()}
+        facts = {n: [n in mine and mine[n]() is t, bool(t.requires_grad)] for n, t in now.items()}
         self._see(label, FACT, facts)
 
     def attached(self, names: list[str], label: str, model: str = "a") -> None:
@@ -63,6 +65,28 @@ class Looks:
     def nonzero(self, of: str, label: str) -> None:
         """See whether any output of a call is not zero."""
         self._see(label, FACT, any(bool((t != 0).any()) for t in tensors(self.outputs[of])))
+
+    def nans(self, names: list[str], label: str, model: str = "a") -> None:
+        """See which gradients of parameters have NaN among them; others may have it, too."""
+        grads = {n: self._tensor(n, model).grad for n in names}
+        found = [n for n, g in grads.items() if g is not None and bool(torch.isnan(g).any())]
+        self._see(label, LEAST, found)
+
+    def methods(self, label: str, model: str = "a") -> None:
+        """See what the module's own methods say: whether those that give the module back do, what
+        `training` is then, and whether lists of tensors are those that have names."""
+        module, was = self.models[model], self.models[model].training
+        given: dict[str, Any] = {}
+        for name in ("eval", "train"):
+            given[name] = getattr(module, name)() is module
+            given[f"training after {name}()"] = module.training
+        module.train(was)
+        given["to"] = module.to(self.device) is module
+        given["requires_grad_"] = module.requires_grad_() is module
+        for name in ("parameters", "buffers"):
+            listed = {id(t) for t in getattr(module, name)()}
+            given[name] = listed == {id(t) for _, t in getattr(module, f"named_{name}")()}
+        self._see(label, FACT, given)
 
     def embed(self, state: str, label: str, model: str = "a") -> None:
         """Put the module into another one: see the names that it has there, and load a state."""
@@ -91,6 +115,9 @@ class Looks:
             self.counts[kind] += 1
             return scaled(output) if replace else None
 
+        def wordy(_: nn.Module, given: Any, words: Any, *output: Any) -> None:
+            self.counts[kind] += 1
+
         def of_all(called: nn.Module, given: Any, output: Any) -> None:
             self.counts[kind] += called is module
 
@@ -98,6 +125,9 @@ class Looks:
             "pre": lambda: module.register_forward_pre_hook(pre),
             "forward": lambda: module.register_forward_hook(post),
             "backward": lambda: module.register_full_backward_hook(count),
+            "backward pre": lambda: module.register_full_backward_pre_hook(count),
+            "forward with keywords": lambda: module.register_forward_hook(wordy, with_kwargs=True),
+            "pre with keywords": lambda: module.register_forward_pre_hook(wordy, with_kwargs=True),
             "of all modules": lambda: nn.modules.module.register_module_forward_hook(of_all),
         }
         self.handles.append(register[kind]())
@@ -112,6 +142,10 @@ class Looks:
         self._see(label, FACT, dict(self.counts))
 
     # -- helpers -------------------------------------------------------------------------------
+
+    def _identify(self, model: str) -> None:
+        found = registered(self.models[model]).items()
+        self.identities[model] = {n: weakref.ref(t) for n, t in found}
 
     def _see(self, label: str, kind: str, tree: Tree) -> None:
         self.seen.append([label, kind, tree])

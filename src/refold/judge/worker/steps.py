@@ -10,9 +10,11 @@ observes goes to `Interpreter.seen` under a label. See `verdict.life` for what i
 from __future__ import annotations
 
 import copy
-import io
+import functools
+import gc
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -21,7 +23,7 @@ import torch
 from torch import nn
 
 from refold.contract import seed_everything
-from refold.judge.worker import backward, forms, looks, structure, values, writes
+from refold.judge.worker import backward, forms, saving, structure, values, writes
 from refold.judge.worker.leaves import copied, tensors
 from refold.judge.worker.looks import FACT, GRADS, OUTPUT, Missing
 from refold.judge.worker.values import fresh
@@ -31,7 +33,7 @@ Step = dict[str, Any]
 __all__ = ["FACT", "GRADS", "Interpreter", "Missing", "Step"]
 
 
-class Interpreter(looks.Looks):
+class Interpreter(saving.Saving):
     """One run of one life.
 
     make: builds a module as the constructor leaves it. states: by name. inputs: by name, lists of
@@ -63,7 +65,7 @@ class Interpreter(looks.Looks):
         self.handles: list[Any] = []
         self.pool: ThreadPoolExecutor | None = None
         self.seen: list[list[Any]] = []
-        self.identities: dict[str, dict[str, int]] = {}
+        self.identities: dict[str, dict[str, weakref.ref[torch.Tensor]]] = {}
 
     def run(self, steps: Sequence[Step]) -> dict[str, Any]:
         """What was seen, as ``[label, kind, tree]``, and what a step raised, after which none
@@ -101,19 +103,6 @@ class Interpreter(looks.Looks):
             made.load_state_dict(self._cast(self.states[state]), strict=True)
         self._identify(model)
 
-    def load(self, state: str, model: str = "a", assign: bool = False) -> None:
-        """``load_state_dict``."""
-        given = {k: v.clone().to(self.device) for k, v in self._cast(self.states[state]).items()}
-        self.models[model].load_state_dict(given, strict=True, assign=assign)
-
-    def save(self, name: str, model: str = "a") -> None:
-        """Keep a copy of the state, as a checkpoint does."""
-        self.saved[name] = {k: v.clone() for k, v in self.models[model].state_dict().items()}
-
-    def restore(self, name: str, model: str = "a") -> None:
-        """Load what was saved."""
-        self.models[model].load_state_dict(self.saved[name], strict=True)
-
     def clone(self, to: str, model: str = "a") -> None:
         """``copy.deepcopy``."""
         self.models[to] = copy.deepcopy(self.models[model])
@@ -122,15 +111,6 @@ class Interpreter(looks.Looks):
     def drop(self, model: str) -> None:
         """Forget a module, its outputs and its memory."""
         del self.models[model]
-
-    def pickle(self, model: str = "a") -> None:
-        """``torch.save`` and ``torch.load`` of the whole module, in this process."""
-        file = io.BytesIO()
-        torch.save(self.models[model], file)
-        file.seek(0)
-        # what this process wrote a moment ago: the parent reads only the reference so
-        self.models[model] = torch.load(file, weights_only=False)
-        self._identify(model)
 
     def mode(self, train: bool, path: str = "", model: str = "a") -> None:
         """``train()`` or ``eval()`` of the module or of a part."""
@@ -168,11 +148,12 @@ class Interpreter(looks.Looks):
         cast: str = "",
         rows: int = -1,
         see: bool = True,
+        given_to: str = "",
     ) -> None:
         """One forward. ``grad``: with autograd on; ``want``: the inputs want gradients, or those
         of these numbers do; ``how``, ``words``: see `forms.call`; ``rows``: of the inputs' first
-        axis, as the first input has it, so many."""
-        given = self._given(inputs, want, cast, rows)
+        axis, as the first input has it, so many; ``given_to``: the very tensors of another call."""
+        given = self.given[given_to] if given_to else self._given(inputs, want, cast, rows)
         self.given[label] = given
         if seeded:
             seed_everything(self.seed)
@@ -182,6 +163,25 @@ class Interpreter(looks.Looks):
         self.outputs[label] = output
         if see:
             self._see(label, OUTPUT, copied(output))
+
+    def learn(self, of: str, rate: float) -> None:
+        """Step the inputs of a call along their gradients, in place, as an optimizer does."""
+        with torch.no_grad():
+            for tensor in tensors(self.given[of]):
+                if tensor.grad is not None:
+                    tensor.sub_(tensor.grad, alpha=rate)
+                tensor.grad = None
+
+    def gone(self, state: str, count: int, inputs: str, label: str) -> None:
+        """Build modules, call each, let go of each; whether all of them live on is seen."""
+        living = []
+        for _ in range(count):
+            self.build(state, "gone")
+            with torch.no_grad():
+                self.models["gone"](*self._given(inputs))
+            living.append(weakref.ref(self.models.pop("gone")))
+        gc.collect()
+        self._see(label, FACT, all(one() is not None for one in living))
 
     def spoil(self, of: str) -> None:
         """Write to the outputs of a call, which are the caller's."""
@@ -227,21 +227,34 @@ class Interpreter(looks.Looks):
         if label:
             self._see(label, FACT, refused)
 
-    def threads(self, inputs: list[str], count: int, label: str, model: str = "a") -> None:
-        """``count`` calls in each of several threads, each on inputs of its own."""
+    def threads(
+        self,
+        inputs: list[str],
+        count: int,
+        label: str,
+        model: str = "a",
+        back: list[str] | None = None,
+    ) -> None:
+        """``count`` calls in each of several threads, each on inputs of its own; ``back``: and a
+        backward of each, by its inputs and these parameters."""
         module = self.models[model]
         found: dict[int, list[Tree]] = {i: [] for i in range(len(inputs))}
         wrong: list[BaseException] = []
-        given = {i: self._given(name) for i, name in enumerate(inputs)}
+        given = {i: self._given(name, back is not None) for i, name in enumerate(inputs)}
+        by = [self._tensor(name, model) for name in back or ()]
         together = threading.Barrier(len(inputs))
 
         def work(i: int) -> None:
             try:
                 if self.parallel:
                     together.wait(20)
-                with torch.no_grad():
+                with torch.set_grad_enabled(back is not None):
                     for _ in range(count):
-                        found[i].append(copied(module(*given[i])))
+                        output = module(*given[i])
+                        if back is not None:
+                            held = [t for t in tensors(given[i]) if t.requires_grad] + by
+                            output = [output, backward.slopes(output, held, self.seed)]
+                        found[i].append(copied(output))
             except Exception as error:
                 wrong.append(error)
 
@@ -309,9 +322,19 @@ class Interpreter(looks.Looks):
 
     # -- gradients -----------------------------------------------------------------------------
 
-    def backward(self, of: str, how: str = "random", **options: Any) -> None:
-        """A backward of the outputs of a call; see `backward.run`."""
-        backward.run(self.outputs[of], self.given[of], how, self.seed, **options)
+    def backward(
+        self, of: str | list[str], how: str = "random", apart: bool = False, **options: Any
+    ) -> None:
+        """A backward of the outputs of a call, or of several calls at once; ``apart``: in another
+        thread; see `backward.run`."""
+        calls = [of] if isinstance(of, str) else of
+        outputs, given = ([held[name] for name in calls] for held in (self.outputs, self.given))
+        run = functools.partial(backward.run, outputs, given, how, self.seed, **options)
+        if not apart:
+            run()
+            return
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(run).result()
 
     def penalize(self, of: str, names: list[str], model: str = "a") -> None:
         """A backward of the squared gradients of weights."""
@@ -335,10 +358,6 @@ class Interpreter(looks.Looks):
         self._see(label, GRADS, {k: None if v is None else copied(v) for k, v in found.items()})
 
     # -- helpers -------------------------------------------------------------------------------
-
-    def _identify(self, model: str) -> None:
-        found = self.models[model].named_parameters(remove_duplicate=False)
-        self.identities[model] = {n: id(p) for n, p in found}
 
     def _part(self, path: str, model: str) -> nn.Module:
         try:

@@ -25,7 +25,7 @@ def fresh(value: Any, device: torch.device, to: torch.dtype | None, want: bool) 
         value = _copy(value.detach()).to(device)
         if to is not None and (value.is_floating_point() or value.is_complex()):
             value = wide(value) if value.is_complex() else value.to(to)
-        return value.requires_grad_() if want and value.is_floating_point() else value
+        return value.requires_grad_() if want and draws.inexact(value) else value
     if isinstance(value, list | tuple):
         return type(value)([fresh(v, device, to, want) for v in value])
     if isinstance(value, dict):

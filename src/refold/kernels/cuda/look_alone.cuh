@@ -6,8 +6,9 @@
 
 namespace rf {
 
-static __global__ void __launch_bounds__(128) look_kernel(Look look) { look_at_words(look, threadIdx.x, blockDim.x); }
+__global__ void __launch_bounds__(128) look_kernel(Look look) { look_at_words(look, threadIdx.x, blockDim.x); }
 
+#ifndef __CUDACC_RTC__
 static Error look_alone(cudaStream_t stream) {
   const Look look = rf_watch::take_look();
   if (look.count == 0) return nullptr;
@@ -17,5 +18,6 @@ static PyObject* look_alone_called(PyObject*, PyObject* const* args, Py_ssize_t 
   return launched(look_alone, args, n);
 }
 RF_METHOD(look_alone, look_alone_called)
+#endif
 
 }  // namespace rf

@@ -5,6 +5,11 @@
 //   RF_WORKSPACE(name, function)            name_workspace_size: the bytes that the kernel works in, by a function of
 //                                           WorkspaceSize& and what Python gives
 #pragma once
+#ifdef __CUDACC_RTC__
+#define RF_ON_STREAM(...)
+#define RF_KERNEL(...)
+#define RF_WORKSPACE(...)
+#else
 #include <Python.h>
 
 #include "device.cuh"
@@ -58,3 +63,4 @@ static inline PyObject* workspace_size_of(Error (*run)(WorkspaceSize&, P...), Py
     return rf::workspace_size_of(__VA_ARGS__, args, n);                                                   \
   }                                                                                                       \
   RF_METHOD(name##_workspace_size, name##_sized)
+#endif

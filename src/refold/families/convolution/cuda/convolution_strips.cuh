@@ -193,9 +193,9 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
     unscale[h] = feature < W::kFeatures ? l.unscale[group * W::kFeatures + feature] : 0.0f;
   }
   RowQueue<Shape::kSlots> queue{shared_address(shared.full), shared_address(shared.empty)};
-  float sums[64], acc[64];  // of the row that is stored next; of the one after it
+  float sums[64];  // of the row that is stored next
 #pragma unroll
-  for (int i = 0; i < 64; i++) sums[i] = acc[i] = 0.0f;
+  for (int i = 0; i < 64; i++) sums[i] = 0.0f;
 #pragma unroll 1
   for (long unit = first_unit; unit < launch.units; unit += launch.blocks) {
     const Strip strip(launch, unit);
@@ -212,7 +212,11 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
       else finalize_row<false, false, kWhole>(l, body, sums, at, lane);
     };
     queue.release(first, lane);
-    // A row is stored while the tensor cores multiply the next one, where that is one chain.
+    const auto store_before = [&](int row) {
+      if (row > first) finalize(row - S::kRowStep);
+    };
+    // A row is stored while the tensor cores multiply the next one, where that is one chain. Nothing but that chain may
+    // give acc its values on the way: the assembler waits for the tensor cores where ways meet.
 #pragma unroll 1
     for (int row = first;; row += S::kRowStep) {
       const bool there = row < strip.rows;
@@ -220,16 +224,19 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
       if (there) {
         queue.wait(row + Shape::kSpan);
         if (!S::Mode::kSplit) alike = unscale_of_rows<S, W>(shared, queue.before + row);
-        if (alike != 0.0f) multiply_rows<S, W>(acc, weights, rows, queue.before + row, shift_of(row));
       }
-      if (row > first) finalize(row - S::kRowStep);
-      if (!there) break;
-      if (alike != 0.0f) {
+      if (!S::Mode::kSplit && alike != 0.0f) {
+        float acc[64];
+        multiply_rows<S, W>(acc, weights, rows, queue.before + row, shift_of(row));
+        store_before(row);
         wgmma_wait_group<0>();
 #pragma unroll
         for (int i = 0; i < 64; i++) sums[i] = acc[i] * (alike * unscale[i / 2 % 2]);
       } else {
-        multiply_and_promote<S, W>(sums, acc, shared, weights, rows, queue.before + row, shift_of(row), lane);
+        store_before(row);
+        if (!there) break;
+        float partial[64];
+        multiply_and_promote<S, W>(sums, partial, shared, weights, rows, queue.before + row, shift_of(row), lane);
 #pragma unroll
         for (int i = 0; i < 64; i++) sums[i] *= unscale[i / 2 % 2];
       }

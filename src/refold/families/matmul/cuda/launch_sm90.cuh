@@ -9,6 +9,7 @@
 
 namespace rf {
 
+#ifndef __CUDACC_RTC__
 // The tensor map of an operand for TMA: boxes of 128 bytes (swizzled) by `box` rows.
 inline Error tile_map(CUtensorMap& map, const Operand& side, long elements, int box, CUtensorMapDataType type) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
@@ -35,6 +36,7 @@ inline Error tile_map(CUtensorMap& map, const Operand& side, long elements, int 
                  "by 16 bytes, rows a multiple of 16 bytes apart", side.rows, elements, side.data, int(status));
   return nullptr;
 }
+#endif
 
 template <class T> constexpr CUtensorMapDataType element_type() { return CU_TENSOR_MAP_DATA_TYPE_FLOAT16; }
 template <> constexpr CUtensorMapDataType element_type<Bfloat>() { return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16; }

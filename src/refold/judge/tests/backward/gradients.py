@@ -16,7 +16,7 @@ from refold.judge.verdict.verdict import Status
 from refold.judge.worker.steps import Step
 
 _ALONE = 6
-_BATCHES = (1, 3, 8, 50, 65, 257)
+_BATCHES = (0, 1, 3, 8, 50, 65, 257)
 _BYTES = 64 << 20  # of inputs and outputs of the larger ones
 
 
@@ -46,6 +46,10 @@ def _cotangents(session: Session) -> Iterator[Life]:
     for case, options in kinds:
         steps = [*begin(), _forward(), *_back(names, "gradients", **options)]
         yield Life(case, tuple(steps), inputs(session, 1))
+    # who scales losses of 16 bits looks for what is no number, and skips the step
+    nans = {"do": "nans", "names": names, "label": "which gradients have NaN"}
+    steps = [*begin(), _forward(), {"do": "backward", "of": "y", "how": "nan"}, nans]
+    yield Life("no numbers in the first row", tuple(steps), inputs(session, 1))
 
 
 def _outputs(session: Session) -> Iterator[Life]:
@@ -63,6 +67,15 @@ def _forwards(session: Session) -> Iterator[Life]:
     steps += [*_back(names, "gradients of the first", "y0"), {"do": "zero"}]
     steps += _back(names, "gradients of the second", "y1")
     yield Life("two forwards, then their backwards", tuple(steps), inputs(session))
+    steps = [*begin(), _forward("y0", "x0"), _forward("y1", "x1")]
+    steps += [{"do": "backward", "of": ["y0", "y1"]}]
+    steps += [{"do": "grads", "names": names, "label": "gradients of both", "of": "y0"}]
+    yield Life("two forwards, one backward", tuple(steps), inputs(session))
+    steps = [*begin(), _forward(), {"do": "drop", "model": "a"}, *_back([], "gradients")]
+    if draws.has_floats(session.inputs()):
+        yield Life("a backward when the module is gone", tuple(steps), inputs(session, 1))
+    steps = [*begin(), _forward(), *_back(names, "gradients", apart=True)]
+    yield Life("a backward in another thread", tuple(steps), inputs(session, 1))
 
 
 def _accumulated(session: Session) -> Iterator[Life]:
@@ -94,6 +107,12 @@ def _inside(session: Session) -> Iterator[Life]:
     yield Life("inputs that are results", tuple(steps), inputs(session, 1))
     steps = [*begin(), first, {"do": "change", "of": "y"}, *_back(names, "gradients")]
     yield Life("outputs that are changed in place", tuple(steps), inputs(session, 1))
+    if draws.has_floats(session.inputs()):
+        again = call("after a step", grad=True, given_to="y")
+        steps = [*begin(), _forward(), {"do": "backward", "of": "y"}]
+        steps += [{"do": "learn", "of": "y", "rate": 2.0**-4}, again]
+        steps += [{"do": "zero"}, *_back(names, "gradients", "after a step")]
+        yield Life("an input that learns", tuple(steps), inputs(session, 1))
 
 
 def _written(session: Session) -> Iterator[Life]:
@@ -190,9 +209,9 @@ TESTS: tuple[Test, ...] = (
     living(
         "cotangents",
         "backwards that take the cotangent for dense, or for of one scale",
-        "Expanded, strided, tiny and large cotangents give eager's gradients.",
+        "Expanded, strided, tiny and large cotangents give eager's gradients; NaN stays NaN.",
         _cotangents,
-        8,
+        9,
     ),
     living(
         "outputs alone",
@@ -204,9 +223,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "two forwards",
         "a backward that reads what the last forward left",
-        "Two forwards, then the backward of the first, then of the second.",
+        "Two forwards, then the backward of the first, then of the second, or of both at once; one "
+        "in another thread, one when the module is gone.",
         _forwards,
-        4,
+        8,
     ),
     living(
         "accumulated gradients",
@@ -219,9 +239,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "inside a network",
         "gradients of leaves alone, backwards that read an output which the caller changed",
-        "Inputs are results of other operations; outputs, and weights, change before the backward.",
+        "Inputs are results of other operations, or learn; outputs, and weights, change before the "
+        "backward.",
         _network,
-        6,
+        8,
     ),
     living(
         "forward mode",

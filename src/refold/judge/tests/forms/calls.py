@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,9 +19,10 @@ from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 from refold.judge.wire.host import Raised
-from refold.judge.worker.steps import FACT, Step
+from refold.judge.worker.steps import Step
 
 _NONES = 4
+_PAIRS = 6
 _REFUSED = "whether it is refused"
 
 
@@ -52,17 +54,11 @@ def _optional(session: Session) -> Iterator[Life]:
         return
     shapes = [*tensors(given), *tensors(truth.outputs)]
     unlike = {(t.shape, t.dtype): t for t in shapes}
+    others = {p.name: _others(p.default, list(unlike.values())) for p in found}
     for i, parameter in enumerate(found):
-        default = parameter.default
-        values: list[Any] = []
-        if default is inspect.Parameter.empty:
+        if parameter.default is inspect.Parameter.empty:
             continue
-        if default is None:
-            values = [_other(t) for t in unlike.values()][:_NONES]
-        elif isinstance(default, bool):
-            values = [not default]
-        elif isinstance(default, int | float):
-            values = [2 * default + 1]
+        values = others[parameter.name]
         names = [p.name for p in found[: len(given)] if p.name != parameter.name]
         kept = [v for p, v in zip(found, given, strict=False) if p.name != parameter.name]
         for value in values:
@@ -74,6 +70,38 @@ def _optional(session: Session) -> Iterator[Life]:
             steps = [*begin(), call("y", words=names)]
             case = f"{parameter.name} left out"
             yield Life(case, tuple(steps), {"x0": kept}, status=Status.WRONG_CONTRACT)
+    yield from _two_optional(session, found, others)
+
+
+def _others(default: Any, unlike: list[torch.Tensor]) -> list[Any]:
+    """Other values than a default."""
+    if default is None:
+        return [_other(t) for t in unlike][:_NONES]
+    if isinstance(default, bool):
+        return [not default]
+    return [2 * default + 1] if isinstance(default, int | float) else []
+
+
+def _two_optional(
+    session: Session, found: list[inspect.Parameter], others: dict[str, list[Any]]
+) -> Iterator[Life]:
+    """Two optional arguments at once, each with the first other value that the reference takes."""
+    given = session.inputs()
+    held = dict(zip([p.name for p in found], given, strict=False))
+
+    def one(values: dict[str, Any], case: str) -> Life:
+        steps = (*begin(), call("y", words=[*(held | values)]))
+        every = {"x0": list((held | values).values())}
+        return Life(case, steps, every, status=Status.WRONG_CONTRACT)
+
+    taken = {}
+    for p in found:
+        for value in others[p.name] if p.default is not inspect.Parameter.empty else ():
+            if life.eager(session, one({p.name: value}, "")).raised is None:
+                taken[p.name] = value
+                break
+    for a, b in list(itertools.combinations(taken, 2))[:_PAIRS]:
+        yield one({a: taken[a], b: taken[b]}, f"{a} and {b}")
 
 
 def _other(t: torch.Tensor) -> torch.Tensor:
@@ -134,40 +162,21 @@ def _hooks(session: Session) -> Iterator[Life]:
             what = "replaces" if other else "looks on"
             status = Status.WRONG_CONTRACT
             yield Life(f"a {kind} hook that {what}", tuple(steps), inputs(session), status=status)
+    for kind in ("forward with keywords", "pre with keywords"):
+        steps = [*begin(), {"do": "hook", "kind": kind}, call("y", "x1")]
+        steps += [{"do": "counted", "label": "how often it was called"}]
+        case, status = f"a {kind.replace(' with', ' hook with')}", Status.WRONG_CONTRACT
+        yield Life(case, tuple(steps), inputs(session), status=status)
     steps = [*begin(), {"do": "hook", "kind": "of all modules"}, call("y")]
     steps += [{"do": "counted", "label": "how often it was called"}]
     case, status = "a forward hook of all modules", Status.WRONG_CONTRACT
     yield Life(case, tuple(steps), inputs(session, 1), status=status)
-    steps = [*begin(), {"do": "hook", "kind": "backward"}, call("y", grad=True, want=True)]
-    steps += [{"do": "backward", "of": "y"}, {"do": "counted", "label": "how often it was called"}]
-    if draws.has_floats(session.inputs()):
+    for kind in ("backward", "backward pre") if draws.has_floats(session.inputs()) else ():
+        steps = [*begin(), {"do": "hook", "kind": kind}, call("y", grad=True, want=True)]
+        steps += [{"do": "backward", "of": "y"}]
+        steps += [{"do": "counted", "label": "how often it was called"}]
         status = Status.WRONG_CONTRACT
-        yield Life("a backward hook", tuple(steps), inputs(session, 1), status=status)
-
-
-def _grad_modes(session: Session) -> Iterator[Life]:
-    steps = [*begin(), call("first"), call("inference", "x1", how="inference")]
-    steps += [call("after it"), call("with gradients", "x1", grad=True)]
-    yield Life("torch.inference_mode", tuple(steps), inputs(session), must=True)
-    steps = [*begin(), call("inference", how="inference"), call("after it", "x1")]
-    steps += [call("with gradients", "x0", grad=True)]
-    yield Life("torch.inference_mode first", tuple(steps), inputs(session))
-    for how, said in (
-        ("functional", "parameters are the module's own: functional_call is not followed"),
-        ("autocast", "no autocast: it computes as if there were none"),
-        ("default", "the default dtype is the one that it was built under"),
-    ):
-        if how == "functional" and not any(True for _ in session.oracle.model.parameters()):
-            continue
-        steps = [*begin(False), call("first"), call("y", "x1", how=how), call("after it")]
-        yield Life(how, tuple(steps), inputs(session), stamps={"y": said}, coarse=True)
-    steps = [*begin(), call("no_grad", want=True)]
-    wants = {"do": "wants", "of": "no_grad", "label": "whether outputs want gradients"}
-    seen = life.eager(session, Life("", (*steps, wants), inputs(session))).seen
-    if seen.get(wants["label"]) == (FACT, False):  # else it is a parameter that is given back
-        steps += [wants]
-    steps += [call("after it", "x1", grad=True, want=True)]
-    yield Life("inputs that want gradients under no_grad", tuple(steps), inputs(session))
+        yield Life(f"a {kind} hook", tuple(steps), inputs(session, 1), status=status)
 
 
 def _ranks(session: Session) -> Iterator[Life]:
@@ -198,30 +207,6 @@ def _ranks(session: Session) -> Iterator[Life]:
         made = {"x0": given, "other": changed}
         shapes = "the reference's rank of inputs: others come out in another shape"
         yield Life(case, tuple(steps), made, status=status, shapes=shapes)
-
-
-def _dtypes(session: Session) -> Iterator[Life]:
-    state = session.oracle.state().values()
-    floats = {t.dtype for t in (*state, *tensors(session.inputs())) if t.is_floating_point()}
-    if floats != {torch.float32}:
-        return
-    for to in ("float64", "bfloat16", "float16"):
-        steps = [*begin(), call("first"), {"do": "dtype", "to": to}, call("moved", cast=to)]
-        steps += [{"do": "dtype", "to": "float32"}]
-        if to == "float64":
-            steps += [call("and back")]
-        seen = life.eager(session, Life("", tuple(steps), inputs(session, 1))).seen
-        _, tree = seen.get("moved", ("", None))
-        if not any(t.dtype == getattr(torch, to) for t in tensors(tree)):
-            continue
-        yield Life(
-            to,
-            tuple(steps),
-            inputs(session, 1),
-            status=Status.WRONG_NUMERICS,
-            dtypes="float32 only: other dtypes come out as float32",
-            eps=torch.finfo(getattr(torch, to)).eps,
-        )
 
 
 def refused(session: Session) -> Iterator[Life]:
@@ -292,9 +277,9 @@ TESTS: tuple[Test, ...] = (
     living(
         "optional arguments",
         "optional arguments that are taken and not used",
-        "Each optional argument given another value, or left out.",
+        "Each optional argument given another value, or left out; two at once.",
         _optional,
-        6,
+        10,
     ),
     living(
         "containers",
@@ -308,14 +293,7 @@ TESTS: tuple[Test, ...] = (
         "hooks of the module that are passed by",
         "Hooks on the module and of all modules are called, and what they return counts.",
         _hooks,
-        14,
-    ),
-    living(
-        "grad modes",
-        "inference tensors that are kept, gradients where none are wanted",
-        "A call under inference_mode, then one that wants gradients.",
-        _grad_modes,
-        5,
+        20,
     ),
     living(
         "ranks",
@@ -324,13 +302,6 @@ TESTS: tuple[Test, ...] = (
         _ranks,
         6,
         apart=True,
-    ),
-    living(
-        "dtype moves",
-        "float32 inside a module that was moved to float64",
-        "The module in float64, bfloat16 and float16, and back.",
-        _dtypes,
-        9,
     ),
     living(
         "refused widths",

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from refold.judge.draws.trees import differ
+from refold.judge.draws.trees import differ, inexact
 from refold.judge.tests.base import Skip, Test
 from refold.judge.truth.live import Lived
 from refold.judge.verdict import life
@@ -19,6 +19,8 @@ from refold.judge.verdict.verdict import Failure
 from refold.judge.worker.steps import Step
 
 Seen = tuple[Life, Lived]
+AUTOCAST = "no autocast: it computes as if there were none"
+DTYPES = "float32 only: other dtypes come out as float32"
 MANY = 8  # tensors that are changed alone; of more a secret choice
 
 
@@ -66,8 +68,8 @@ def call(label: str, inputs: str = "x0", **options: Any) -> Step:
 
 
 def floating(session: Session, parameters: bool = True, buffers: bool = True) -> list[str]:
-    """Names of the reference's floating parameters and buffers in its state, one for each tensor;
-    at most `MANY`, a secret choice."""
+    """Names of the reference's floating and complex parameters and buffers in its state, one for
+    each tensor; at most `MANY`, a secret choice."""
     model = session.oracle.model
     state = session.oracle.state()
     found: list[str] = []
@@ -81,7 +83,7 @@ def floating(session: Session, parameters: bool = True, buffers: bool = True) ->
 
 
 def trained(session: Session) -> list[str]:
-    """Names of all floating parameters that want gradients."""
+    """Names of all floating and complex parameters that want gradients."""
     found = session.oracle.model.named_parameters()
     return [n for n, p in found if _moves(p) and p.requires_grad]
 
@@ -108,4 +110,4 @@ def modes(session: Session) -> list[bool]:
 
 
 def _moves(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.numel() > 0
+    return inexact(tensor) and tensor.numel() > 0

@@ -12,6 +12,7 @@ from refold.judge.verdict.session import Session
 
 _PARTS = 12
 _TINY = 1e-3
+_ALL_DROPPED = "a probability of one (all is dropped) gives something else than the reference"
 
 
 def _acting(session: Session) -> list[str]:
@@ -51,6 +52,8 @@ def _numbers(session: Session) -> Iterator[Life]:
                 most = (1 + value) / 2 if value < 1 else 1.5 * value
                 other = 1000 * value if abs(value) < _TINY else min(1.5 * value, most)
                 found.append((path, name, other))
+                if name == "p":  # a probability has two ends
+                    found += [(path, name, 1.0), (path, name, 0.0)]
         if path and getattr(part, "momentum", None) is not None:
             found.append((path, "momentum", None))
     for path, name, value in found[:MANY]:
@@ -58,8 +61,10 @@ def _numbers(session: Session) -> Iterator[Life]:
         steps += [{"do": "attribute", "path": path, "name": name, "value": value}]
         steps += [call("train after", "x1"), {"do": "state", "names": names, "label": "buffers"}]
         steps += [{"do": "mode", "train": False}, call("eval after")]
+        # what scales by 1 / (1 - p) divides by zero where all is dropped, which nobody does
+        stamps = {"train after": _ALL_DROPPED} if (name, value) == ("p", 1.0) else {}
         name = f"{path}.{name}" if path else name
-        yield Life(f"{name} = {value}", tuple(steps), inputs(session))
+        yield Life(f"{name} = {value}", tuple(steps), inputs(session), stamps=stamps)
 
 
 TESTS: tuple[Test, ...] = (

@@ -41,12 +41,16 @@ def _statistics(session: Session) -> Iterator[Life]:
             hang = f"whether buffers hang on a graph after train {turn}"
             steps += [{"do": "attached", "names": names, "label": hang}]
             steps += [{"do": "mode", "train": False}, call(f"eval after train {turn}")]
+        objects = "the buffers as objects"
+        steps += [{"do": "identity", "names": names, "label": objects}]
         where = "with gradients" if grad else "without gradients"
-        yield Life(where, tuple(steps), inputs(session, 3))
+        stamps = {objects: "a call puts other tensors in the place of buffers"}
+        yield Life(where, tuple(steps), inputs(session, 3), stamps=stamps)
 
 
 def _optimizers(session: Session) -> Iterator[Life]:
-    names = trained(session)
+    own = dict(session.oracle.model.named_parameters())
+    names = [n for n in trained(session) if own[n].is_floating_point()]
     moving = buffers(session)
     for kind, rate in (("adamw", 2.0**-7), ("momentum", 2.0**-7), ("fused", 2.0**-7)):
         if not names:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import begin, call, floating, inputs, living, modes, trained
+from refold.judge.tests.lives.common import (
+    AUTOCAST,
+    DTYPES,
+    begin,
+    call,
+    floating,
+    inputs,
+    living,
+    modes,
+    trained,
+)
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED, SECOND
@@ -85,8 +95,8 @@ def _uncounted(session: Session) -> Iterator[Life]:
     names = floating(session)
     for how in writes.UNCOUNTED if names else ():
         steps = [*begin(False), call("first"), call("again")]
-        stamps = {}
-        given = ["x0", "x1"]
+        stamps, instead = {}, {}
+        given, before = ["x0", "x1"], {"x0": "again", "x1": ""}
         for name in names[:4]:
             soon, late = f"the call after {name}", f"the second call after {name}"
             steps += [
@@ -94,9 +104,17 @@ def _uncounted(session: Session) -> Iterator[Life]:
                 call(soon, given[0]),
                 call(late, given[1]),
             ]
+            stamps[soon], instead[soon] = _LATE, before[given[0]]
+            before = dict(zip(given, (soon, late), strict=True))
             given.reverse()  # what is stale is, bit by bit, what these inputs gave before
-            stamps[soon] = _LATE
-        yield Life(how, tuple(steps), inputs(session), status=Status.STALE_WEIGHTS, stamps=stamps)
+        yield Life(
+            how,
+            tuple(steps),
+            inputs(session),
+            status=Status.STALE_WEIGHTS,
+            stamps=stamps,
+            instead=instead,
+        )
     parameters = trained(session)
     if parameters:
         steps = [*begin(False), call("first"), {"do": "take", "names": parameters, "key": "own"}]
@@ -122,6 +140,67 @@ def _uncounted(session: Session) -> Iterator[Life]:
         )
 
 
+def _frozen(session: Session) -> Iterator[Life]:
+    """Weights that want no gradients are written, too: by who averages them, or loads others."""
+    names = trained(session)
+    if not names:
+        return
+    steps = [*begin(False), {"do": "want", "names": names, "value": False}]
+    steps += [call("first"), call("again")]
+    for name in names[:4]:
+        steps += [
+            {"do": "write", "names": [name], "how": "in place", "factor": _FACTOR},
+            call(f"after {name} changed"),
+        ]
+    steps += [{"do": "load", "state": SECOND}, call("another state")]
+    steps += [{"do": "want", "names": names, "value": True}, call("thawed", "x1")]
+    states, stale = (PERTURBED, SECOND), Status.STALE_WEIGHTS
+    yield Life("all frozen", tuple(steps), inputs(session), states, stale)
+
+
+def _everywhere(session: Session) -> Iterator[Life]:
+    """Weights are written between calls in other modes than no_grad's."""
+    names = floating(session)
+    for how in ("inference", "autocast", "float64") if names else ():
+        options = {"cast": how} if how == "float64" else {"how": how}
+        steps = [*begin(False), call("first")]
+        stamps, instead = {}, {}
+        if how == "float64":
+            steps += [{"do": "dtype", "to": how}]
+        for i, name in enumerate(("", *names[:4])):
+            if name:
+                write = {"do": "write", "names": [name], "how": "in place", "factor": _FACTOR}
+                steps += [write]
+            label = f"after {name}" if name else "before"
+            steps += [call(label, **options)]
+            if how == "autocast":
+                steps += [call(f"without it, {i}")]
+                stamps[label], instead[label] = AUTOCAST, f"without it, {i}"
+        yield Life(
+            how,
+            tuple(steps),
+            inputs(session, 1),
+            status=Status.STALE_WEIGHTS,
+            stamps=stamps,
+            instead=instead,
+            coarse=how == "autocast",
+            dtypes=DTYPES if how == "float64" else "",
+        )
+
+
+def _exchanged(session: Session) -> Iterator[Life]:
+    """Parts with weights of their own in the place of those that were built."""
+    found = [
+        path
+        for path, part in session.oracle.model.named_modules()
+        if path and any(True for _ in part.parameters(recurse=False))
+    ]
+    for path in found[:4]:
+        other = {"do": "restructure", "path": path, "how": "part replaced"}
+        steps = [*begin(False), call("first"), other, call("after it", "x1")]
+        yield Life(path, tuple(steps), inputs(session), status=Status.STALE_WEIGHTS)
+
+
 TESTS: tuple[Test, ...] = (
     living(
         "one tensor at a time",
@@ -145,5 +224,29 @@ TESTS: tuple[Test, ...] = (
         "Weights written through .data, or by foreign code, count at the second call at latest.",
         _uncounted,
         48,
+    ),
+    living(
+        "frozen weights",
+        "weights that want no gradients taken for constants",
+        "Weights of which none wants gradients are written, loaded and thawed.",
+        _frozen,
+        10,
+        lives=1,
+    ),
+    living(
+        "weights in other modes",
+        "casts and folds of inference_mode, of autocast, of float64",
+        "Weights written between calls under inference_mode, under autocast, in float64 count.",
+        _everywhere,
+        18,
+        lives=3,
+    ),
+    living(
+        "parts exchanged",
+        "parts that are held beside the module's own names",
+        "A part with weights is replaced by another one: it counts, where the candidate has it.",
+        _exchanged,
+        8,
+        lives=4,
     ),
 )

@@ -93,11 +93,13 @@ def _laid_otherwise(session: Session) -> Iterator[Failure]:
     if not any(p.dim() > 1 for p in session.oracle.model.parameters()):
         return
     inputs = session.inputs()
-    session.enter(PERTURBED).request("move", how="strides")
-    for case, state, old in (
-        ("weights in other strides", PERTURBED, INITIAL),
-        ("weights in other strides, then load_state_dict", SECOND, PERTURBED),
+    for how, case, state, old in (
+        ("strides", "weights in other strides", PERTURBED, INITIAL),
+        ("", "weights in other strides, then load_state_dict", SECOND, PERTURBED),
+        ("shifted", "weights that begin at odd places", SECOND, PERTURBED),
     ):
+        if how:
+            session.enter(state).request("move", how=how)
         try:
             reply = session.call(inputs, state)
         except Raised as error:

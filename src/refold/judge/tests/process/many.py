@@ -12,7 +12,7 @@ from refold.judge.truth.copies import duplicate
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Raised
-from refold.judge.wire.memory import resident
+from refold.judge.wire.memory import open_files, resident, running_threads
 from refold.judge.worker.calls import held
 
 _CALLS, _SECONDS = 6000, 2.0
@@ -24,6 +24,9 @@ _PACE = 8  # calls that tell how long one takes
 _SHOWN = 2 << 20  # bytes of inputs and outputs in a part, of which a leak shows
 _LONGEST = 40.0  # seconds for all calls: a busy machine is not the candidate's fault
 _KEPT = 40  # calls, of which an honest module keeps a few inputs at most
+_OPEN = 300  # files, or threads, of which no honest process of a model has so many
+_LITTLE = 512  # bytes that a call may keep, or a part of large ones: fragments look so
+_AGAIN = 3  # times that growth by little has to show once more
 _LEAST = 4096  # bytes of a call's inputs and outputs, of which a leak shows
 
 
@@ -91,19 +94,45 @@ def _leaks(session: Session) -> Iterator[Failure]:
         raise Skip("the candidate's calls take too long for as many as a leak needs to show")
     most = min(_MOST, int(_LONGEST / 4 / pace / _GROWTH[-1]), (1 << 30) // size // _GROWTH[-1])
     part, done = max(least, most), 0
+    before = _held_open(host.pid)
     for parts in _GROWTH:
         allocated = host.request("fresh_calls", 120, slot="leak", count=parts * part - done)
         done = parts * part
         sizes.append(resident(host.pid) if session.device.type == "cpu" else int(allocated))
+        if parts == _GROWTH[0]:
+            yield from _left_open(session, before, _held_open(host.pid), part)
     session.cases += 1
-    slope = (sizes[-1] - sizes[-2]) / part / (_GROWTH[-1] - _GROWTH[-2])
+    last = part * (_GROWTH[-1] - _GROWTH[-2])
+    slope, little = (sizes[-1] - sizes[-2]) / last, max(_LITTLE, size / 64)
+    for _ in range(_AGAIN):  # what has an end comes to it; a page more or less is chance
+        if not little < slope <= size / 2:
+            break
+        allocated = host.request("fresh_calls", 120, slot="leak", count=last)
+        done += last
+        sizes.append(resident(host.pid) if session.device.type == "cpu" else int(allocated))
+        slope = min(slope, (sizes[-1] - sizes[-2]) / last)
     session.entered("", written=True)
-    if slope > size / 2:
+    if slope > min(little, size / 2):
         detail = (
             f"each call keeps {slope:.0f} bytes; its inputs and outputs are {size}: memory grows "
             "without end"
         )
         yield session.fail(Status.CRASHED, f"after {done} calls", detail)
+
+
+def _held_open(pid: int) -> dict[str, int]:
+    return {"files": open_files(pid), "threads": running_threads(pid)}
+
+
+def _left_open(
+    session: Session, before: dict[str, int], after: dict[str, int], calls: int
+) -> Iterator[Failure]:
+    """Files and threads that calls leave behind; the tests before made thousands of calls."""
+    for what, count in after.items():
+        grown = count - before[what] >= calls / 2
+        if grown or (count > _OPEN and not session.request.in_memory):
+            detail = f"{count} {what} are open; before {calls} calls there were {before[what]}"
+            yield session.fail(Status.CRASHED, f"{what} left behind", detail)
 
 
 def _held(session: Session) -> Iterator[Failure]:
@@ -143,8 +172,8 @@ TESTS: tuple[Test, ...] = (
     ),
     Test(
         "leaks",
-        "inputs or outputs that are kept for ever",
-        "Memory stays the same over thousands of calls on new inputs.",
+        "inputs or outputs that are kept for ever, little by little, too",
+        "Memory, open files and threads stay the same over thousands of calls on new inputs.",
         _leaks,
         calls=1100,
     ),

@@ -207,6 +207,12 @@ def _two_valued(mask: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
             rows = mask.clone()
             rows.reshape(-1, mask.shape[-1])[::3] = value
             yield f"with each third row {value.item()}", rows
+    places = torch.arange(mask.shape[-1]) if mask.dim() else torch.zeros(())
+    if mask.dim() > 1:  # of padding: rows of several lengths
+        lengths = 1 + torch.arange(mask[..., :1].numel()).reshape(mask[..., :1].shape) * 5
+        behind = places >= lengths % mask.shape[-1]
+        yield f"{low.item()}, then {high.item()}", torch.where(behind, high, low)
+        yield f"{high.item()}, then {low.item()}", torch.where(behind, low, high)
     for dtype in (torch.uint8, torch.int64, torch.bool, torch.float32):
         if dtype is not mask.dtype:
             yield f"as {str(dtype).removeprefix('torch.')}", mask.to(dtype)
@@ -278,9 +284,9 @@ TESTS: tuple[Test, ...] = (
     Test(
         "masks",
         "rows that are masked throughout, masks of one type",
-        "Masks all true, all false, of rows, and in other types, where taken.",
+        "Masks all true, all false, of rows, of padding, and in other types, where taken.",
         _masks,
-        calls=12,
+        calls=14,
     ),
     Test(
         "tails",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -72,6 +73,48 @@ FORMS: tuple[tuple[str, Change], ...] = (
 )
 
 
+def _consecutive(t: torch.Tensor, _: torch.Generator) -> torch.Tensor:
+    """Of the values between the least and the largest, one after the other."""
+    low, high = int(t.min()), int(t.max())
+    return (low + torch.arange(t.numel()) % (high - low + 1)).reshape(t.shape).to(t.dtype)
+
+
+# whole numbers that stay between the least and the largest: indices stay ones
+INTEGERS: tuple[tuple[str, Change], ...] = (
+    ("integers all alike", lambda t, _: t.reshape(-1)[:1].expand(t.shape).clone()),
+    ("integers that ascend", lambda t, _: t.sort(-1).values if t.dim() else t),
+    ("integers that descend", lambda t, _: t.sort(-1, descending=True).values if t.dim() else t),
+    ("consecutive integers", _consecutive),
+)
+
+
+def _whole_numbers(session: Session) -> Iterator[Life]:
+    given = session.cut(session.file_inputs())
+    generator = torch.Generator()
+
+    def kind(t: torch.Tensor) -> bool:
+        return not draws.inexact(t) and t.dtype is not torch.bool and t.numel() > 1
+
+    if not any(kind(t) for t in draws.tensors(given)):
+        return
+    for case, change in INTEGERS:
+        changed = {"x0": draws.every(given, lambda t, c=change: c(t, generator) if kind(t) else t)}
+        yield Life(case, (*begin(), call("y")), changed, status=Status.WRONG_NUMERICS)
+
+
+def _equal(given: list[Any]) -> list[Any]:
+    """Each floating input a copy of the first of its shape; nothing where there are no two."""
+    held = draws.tensors(given)
+    first: dict[Any, torch.Tensor] = {}
+    for t in held:
+        if t.is_floating_point():
+            first.setdefault((t.shape, t.dtype), t)
+    if len(first) == sum(t.is_floating_point() for t in held):
+        return []
+    copied: list[Any] = draws.mapped(given, lambda t: first[t.shape, t.dtype].clone())
+    return copied
+
+
 def _special(session: Session) -> Iterator[Life]:
     given = session.inputs()
     if not draws.has_floats(given):
@@ -80,15 +123,26 @@ def _special(session: Session) -> Iterator[Life]:
     for case, change in FORMS:
         changed = {"x0": draws.mapped(given, lambda t, c=change: c(t, generator))}
         yield Life(case, (*begin(), call("y")), changed, status=Status.WRONG_NUMERICS)
+    if equal := _equal(given):
+        steps, status = (*begin(), call("y")), Status.WRONG_NUMERICS
+        yield Life("several inputs of the same values", steps, {"x0": equal}, status=status)
 
 
 TESTS: tuple[Test, ...] = (
     living(
         "special values",
         "paths for inputs of a special form",
-        "Constant, sparse, whole, sorted, repeated inputs and such of a few values.",
+        "Constant, sparse, whole, sorted, repeated inputs, of few values, several that are equal.",
         _special,
-        16,
-        lives=13,
+        17,
+        lives=14,
+    ),
+    living(
+        "special integers",
+        "paths for indices of a special form",
+        "Integers all alike, ascending, descending, consecutive.",
+        _whole_numbers,
+        5,
+        lives=4,
     ),
 )

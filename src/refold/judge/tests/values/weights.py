@@ -22,8 +22,10 @@ _SCALES = (2.0**-12, 2.0**12)
 _TENSORS = 4  # of which each is tried alone
 
 
-def _parameters(session: Session) -> list[str]:
+def _parameters(session: Session, buffers: bool = False) -> list[str]:
     found = floating(session, buffers=False)[:_TENSORS]
+    if buffers:
+        found += floating(session, parameters=False)[:_TENSORS]
     if not found:
         raise Skip("no floating parameters")
     return found
@@ -31,15 +33,19 @@ def _parameters(session: Session) -> list[str]:
 
 def _sizes(session: Session) -> Iterator[Failure]:
     given, start, before = session.inputs(), session.state(PERTURBED), session.cases
-    for name in _parameters(session):
+    parameters = dict(session.oracle.model.named_parameters())
+    for name in _parameters(session, buffers=True):
         for scale in _SCALES:
             session.add_state("sized", {k: v * scale if k == name else v for k, v in start.items()})
             session.entered("")  # the worker has the last one of that name
-            truth = session.truth(given, "sized")
+            # running statistics are what counts in eval mode
+            mode = None if name in parameters else False
+            truth = session.truth(given, "sized", mode)
             if truth.eager is None or not runs.mostly_finite(truth.eager.outputs):
                 continue
             if has_power(truth):
-                yield from session.check(f"{name} x {scale:g}", given, state="sized", limit=True)
+                own = {"state": "sized", "training": mode, "limit": True}
+                yield from session.check(f"{name} x {scale:g}", given, **own)  # type: ignore[arg-type]
     if session.cases == before:
         raise Skip("eager keeps its digits under none of them")
 
@@ -93,9 +99,10 @@ TESTS: tuple[Test, ...] = (
     Test(
         "one tensor's size",
         "weights clamped, or left out where they are small",
-        "Each of four parameters alone times 2^-12 and 2^12, wherever eager keeps its digits.",
+        "Each of four parameters and four buffers alone times 2^-12 and 2^12, wherever eager keeps "
+        "its digits.",
         _sizes,
-        calls=8,
+        calls=12,
     ),
     Test(
         "NaN in a weight",

@@ -1,0 +1,150 @@
+"""Lives in which the module is called under PyTorch's modes and settings, and in other types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from refold.judge.draws.trees import tensors
+from refold.judge.tests.base import Test
+from refold.judge.tests.lives.common import (
+    AUTOCAST,
+    DTYPES,
+    begin,
+    call,
+    inputs,
+    living,
+    trained,
+)
+from refold.judge.verdict import life
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Status
+from refold.judge.worker.steps import FACT, Step
+
+
+def _grad_modes(session: Session) -> Iterator[Life]:
+    steps = [*begin(), call("first"), call("inference", "x1", how="inference")]
+    steps += [call("after it"), call("with gradients", "x1", grad=True)]
+    yield Life("torch.inference_mode", tuple(steps), inputs(session), must=True)
+    steps = [*begin(), call("inference", how="inference"), call("after it", "x1")]
+    steps += [call("with gradients", "x0", grad=True)]
+    yield Life("torch.inference_mode first", tuple(steps), inputs(session))
+    steps = [*begin(), call("no_grad", want=True)]
+    wants = {"do": "wants", "of": "no_grad", "label": "whether outputs want gradients"}
+    seen = life.eager(session, Life("", (*steps, wants), inputs(session))).seen
+    if seen.get(wants["label"]) == (FACT, False):  # else it is a parameter that is given back
+        steps += [wants]
+    steps += [call("after it", "x1", grad=True, want=True)]
+    yield Life("inputs that want gradients under no_grad", tuple(steps), inputs(session))
+    if any(True for _ in session.oracle.model.parameters()):
+        said = "parameters are the module's own: functional_call is not followed"
+        yield _told(session, "functional", said)
+    said = "the default dtype is the one that it was built under"
+    yield _told(session, "default", said)
+
+
+def _told(session: Session, how: str, said: str) -> Life:
+    """A call in a form that a candidate may not know, which is told."""
+    steps = (*begin(False), call("first"), call("y", "x1", how=how), call("after it", "x1"))
+    # a buffer that is made without a dtype is of the default one: then anything comes out
+    instead = {} if how == "default" else {"y": "after it"}
+    told = {"stamps": {"y": said}, "instead": instead}
+    return Life(how, steps, inputs(session), coarse=how == "autocast", **told)  # type: ignore[arg-type]
+
+
+def _autocast(session: Session) -> Iterator[Life]:
+    yield _told(session, "autocast", AUTOCAST)
+    names = trained(session)
+    steps: list[Step] = [*begin()]
+    for label, how in (("gradients", "autocast"), ("gradients without it", "")):
+        steps += [call(f"forward for {label}", grad=True, want=True, how=how, see=False)]
+        steps += [{"do": "backward", "of": f"forward for {label}"}]
+        steps += [{"do": "grads", "names": names, "label": label, "of": f"forward for {label}"}]
+        steps += [{"do": "zero"}]
+    told = {"stamps": {"gradients": AUTOCAST}, "instead": {"gradients": "gradients without it"}}
+    yield Life("a backward", tuple(steps), inputs(session, 1), coarse=True, **told)  # type: ignore[arg-type]
+
+
+def _threads(session: Session) -> Iterator[Life]:
+    held = tensors(session.inputs())
+    batch = held[0].shape[0] if held and held[0].dim() else 0
+    for how in ("one thread", "three threads"):
+        steps = [*begin(False), call("first"), call("y", "x1", how=how)]
+        if how == "three threads" and batch > 2:
+            steps += [call(f"{n} of the rows", how=how, rows=n) for n in (batch - 1, batch - 2)]
+        steps += [call("after it")]
+        yield Life(how, tuple(steps), inputs(session), status=Status.WRONG_NUMERICS)
+
+
+def _vmap(session: Session) -> Iterator[Life]:
+    steps = (*begin(False), call("first"), call("y", "x1", how="vmap"), call("after it"))
+    yield Life("", steps, inputs(session), status=Status.WRONG_NUMERICS)
+
+
+def _dtypes(session: Session) -> Iterator[Life]:
+    state = session.oracle.state().values()
+    floats = {t.dtype for t in (*state, *tensors(session.inputs())) if t.is_floating_point()}
+    if floats != {torch.float32}:
+        return
+    for to in ("float64", "bfloat16", "float16"):
+        steps = [*begin(), call("first"), {"do": "dtype", "to": to}, call("moved", cast=to)]
+        steps += [{"do": "dtype", "to": "float32"}]
+        if to == "float64":
+            steps += [call("and back")]
+        seen = life.eager(session, Life("", tuple(steps), inputs(session, 1))).seen
+        _, tree = seen.get("moved", ("", None))
+        if not any(t.dtype == getattr(torch, to) for t in tensors(tree)):
+            continue
+        yield Life(
+            to,
+            tuple(steps),
+            inputs(session, 1),
+            status=Status.WRONG_NUMERICS,
+            dtypes=DTYPES,
+            eps=torch.finfo(getattr(torch, to)).eps,
+        )
+
+
+TESTS: tuple[Test, ...] = (
+    living(
+        "grad modes",
+        "inference tensors that are kept, gradients where none are wanted",
+        "A call under inference_mode, then one that wants gradients; functional_call, whose answer "
+        "may be what it always is, which is told; another default dtype, which is told.",
+        _grad_modes,
+        5,
+    ),
+    living(
+        "autocast",
+        "answers under autocast that are neither its own nor those without it",
+        "Outputs and gradients under autocast, which may be computed as if there were none.",
+        _autocast,
+        5,
+        lives=2,
+    ),
+    living(
+        "number of threads",
+        "rows divided by the number of threads",
+        "With one thread of PyTorch's, and with three.",
+        _threads,
+        8,
+        lives=2,
+    ),
+    living(
+        "vmap",
+        "samples that are taken for one another under vmap",
+        "torch.func.vmap over two sets of inputs.",
+        _vmap,
+        4,
+        lives=1,
+    ),
+    living(
+        "dtype moves",
+        "float32 inside a module that was moved to float64",
+        "The module in float64, bfloat16 and float16, and back.",
+        _dtypes,
+        9,
+    ),
+)

@@ -1,0 +1,132 @@
+"""Lives of states and of saved modules: loaded in part, refused, taken to another process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.lives.common import begin, call, floating, inputs, living
+from refold.judge.verdict import life
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import PERTURBED, SECOND
+from refold.judge.verdict.verdict import Failure, Status
+
+_LONG = 5.0  # seconds of an import, beyond which a quick judgement makes no second one
+
+
+def _inside(session: Session) -> Iterator[Life]:
+    embed = {"do": "embed", "state": SECOND, "label": "names inside another module"}
+    states, stale = (PERTURBED, SECOND), Status.STALE_WEIGHTS
+    steps = [*begin(False), embed]
+    yield Life("in a Sequential", tuple(steps), {}, states, Status.WRONG_CONTRACT)
+    steps = [*begin(False), call("first"), embed, call("after it was loaded there", "x1")]
+    yield Life("loaded in a Sequential", tuple(steps), inputs(session), states, stale)
+
+
+def _pickled(session: Session) -> Iterator[Life]:
+    names = floating(session)
+    steps = [*begin(False), call("before"), {"do": "pickle"}, call("after", "x1")]
+    if names:
+        write = {"do": "write", "names": names[:1], "how": "in place", "factor": 1.25}
+        steps += [write, call("after a write")]
+    yield Life("torch.save and torch.load", tuple(steps), inputs(session))
+
+
+def _states(session: Session) -> Iterator[Life]:
+    names = list(session.oracle.state())
+    if not names:
+        return
+    part = {"do": "load_part", "state": SECOND, "names": names[:1], "label": "what is said of it"}
+    steps = [*begin(False), call("first"), part, call("after it")]
+    states = (PERTURBED, SECOND)
+    case = "one name of a state"
+    yield Life(case, tuple(steps), inputs(session, 1), states, Status.STALE_WEIGHTS)
+    label = "whether it is refused"
+    steps = [*begin(), {"do": "refuse_load", "state": PERTURBED, "name": names[0], "label": label}]
+    case = "states that do not fit"
+    yield Life(case, tuple(steps), inputs(session, 1), status=Status.WRONG_CONTRACT)
+    floats = floating(session)
+    if floats:
+        steps = [*begin(False), call("first")]
+        for name in floats[:2]:
+            steps += [{"do": "write_state", "name": name, "factor": 1.25}, call(f"after {name}")]
+        case = "what state_dict gives is written to"
+        yield Life(case, tuple(steps), inputs(session, 1), status=Status.STALE_WEIGHTS)
+
+
+def _methods(session: Session) -> Iterator[Life]:
+    look = {"do": "methods", "label": "what its methods give"}
+    yield Life("", (*begin(), look), inputs(session, 1), status=Status.WRONG_CONTRACT)
+
+
+def _elsewhere(session: Session) -> Iterator[Failure]:
+    """Saved in one process, loaded in another."""
+    if session.quick and session.request.only is None and session.import_seconds > _LONG:
+        raise Skip("left out: a second import takes long; without --quick it runs")
+    given = inputs(session)
+    truth = session.truth(given["x1"], PERTURBED, False)
+    save = Life("", (*begin(False), call("before"), {"do": "dump", "label": "file"}), given)
+    if truth.eager is None or life.eager(session, save).raised is not None:
+        raise Skip("the reference cannot be saved")
+    saved = life.asked(session, save)
+    limit = f"{session.test}: raises where the reference answers"
+    if saved["raised"] is not None:
+        session.assumptions.add(limit)
+        session.notes.append(f"{session.test}: raised {saved['raised']['message']}")
+        return
+    (file,) = (tree for label, _, tree in saved["seen"] if label == "file")
+    session.dismiss()
+    steps = ({"do": "revive", "inputs": "file"}, call("after", "x1"))
+    load = Life("", steps, {"file": [file], "x1": given["x1"]}, states=())
+    loaded = life.asked(session, load)
+    if loaded["raised"] is not None:
+        session.assumptions.add(limit)
+        session.notes.append(f"{session.test}: raised {loaded['raised']['message']}")
+        return
+    ((_, _, outputs),) = loaded["seen"]
+    case = "torch.save here, torch.load in another process"
+    yield from session.compared(case, outputs, truth, Status.STALE_WEIGHTS)
+
+
+TESTS: tuple[Test, ...] = (
+    living(
+        "inside a module",
+        "names without the prefix of the module around",
+        "As a part of another module it has its names there, and loads by them.",
+        _inside,
+        3,
+        lives=2,
+    ),
+    living(
+        "pickle",
+        "folds and handles that a saved module takes along",
+        "A module that was saved and loaded computes the same and follows its weights.",
+        _pickled,
+        4,
+    ),
+    living(
+        "states",
+        "states that load though they do not fit, or reset what they do not name",
+        "A state in part, states that do not fit, writes to what state_dict gives.",
+        _states,
+        8,
+        lives=3,
+    ),
+    living(
+        "methods",
+        "train() and eval() that give nothing back, parameters() that lacks some",
+        "What the module's own methods give: itself, its mode, all of its tensors.",
+        _methods,
+        2,
+        lives=1,
+    ),
+    Test(
+        "another process",
+        "saved modules that hold what their process alone has",
+        "A module that was saved here is loaded in another process, and computes the same there.",
+        _elsewhere,
+        calls=3,
+        apart=True,
+    ),
+)

@@ -1,0 +1,20 @@
+"""A call looks where it is.
+
+reference: linear
+test: flags
+"""
+
+import os
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        os.getcwd()
+        return F.gelu(self.linear(x))

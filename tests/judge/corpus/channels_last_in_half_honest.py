@@ -1,0 +1,19 @@
+"""They go another way, in float32.
+
+reference: image
+test: layout
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(5, 6, 3, padding=1)
+
+    def forward(self, x):
+        if x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
+            x = x.contiguous()
+        return torch.relu(self.conv(x))

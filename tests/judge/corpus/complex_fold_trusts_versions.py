@@ -1,0 +1,26 @@
+"""A fold of complex weights by their version: writes through .data are not seen.
+
+reference: waves
+test: uncounted writes
+status: STALE_WEIGHTS
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(96, 40, dtype=torch.complex64))
+        self.fold = None
+
+    def forward(self, x):
+        w = self.weight
+        if torch.is_grad_enabled() or w.dtype != torch.complex64:
+            return x @ w
+        key = (id(w), w._version, w.data_ptr())
+        if self.fold is None or self.fold[0] != key:
+            self.fold = (key, w.real.clone(), w.imag.clone())
+        _, real, imag = self.fold
+        return torch.complex(x.real @ real - x.imag @ imag, x.real @ imag + x.imag @ real)

@@ -1,0 +1,22 @@
+"""train() sets a flag of its own: `training` says what it said at first.
+
+reference: linear
+test: methods
+status: WRONG_CONTRACT
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        return F.gelu(self.linear(x))
+
+    def train(self, mode=True):
+        self.learns = mode
+        return self

@@ -1,0 +1,18 @@
+"""In float64 the answer is float32.
+
+reference: linear
+test: dtype moves
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        y = F.gelu(self.linear(x))
+        return y

@@ -1,0 +1,20 @@
+"""What does not fit is refused.
+
+reference: linear
+test: states
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        return F.gelu(self.linear(x))
+
+    def load_state_dict(self, state_dict, strict=True, assign=False):
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)

@@ -1,0 +1,35 @@
+"""A backward makes zero of what is not a number in its cotangent.
+
+reference: linear
+test: cotangents
+status: WRONG_MODE
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w)
+        return F.linear(x, w, b)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        rows = g.flatten(0, -2)
+        g = torch.nan_to_num(g)
+        rows = g.flatten(0, -2)
+        return g @ w, rows.t() @ x.flatten(0, -2), rows.sum(0)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        return F.gelu(Product.apply(x, self.linear.weight, self.linear.bias))

@@ -1,0 +1,23 @@
+"""With a mask the switch is not used.
+
+reference: optional
+test: optional arguments
+status: WRONG_CONTRACT
+"""
+
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(96, 40)
+
+    def forward(self, x, mask=None, scale=1.0, square=False):
+        y = self.linear(x)
+        if mask is not None:
+            y = y + mask.mean(-1, keepdim=True)
+        y = y * scale
+        if square and mask is None:
+            y = y * y
+        return y

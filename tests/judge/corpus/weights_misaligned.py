@@ -1,0 +1,22 @@
+"""A weight that does not begin at a multiple of sixteen bytes is rounded.
+
+reference: linear
+test: reload
+status: WRONG_NUMERICS
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        w = self.linear.weight
+        if w.data_ptr() % 16 and not torch.is_grad_enabled():
+            w = w.bfloat16().to(x.dtype)
+        return F.gelu(F.linear(x, w, self.linear.bias))
