@@ -24,14 +24,14 @@ from refold.convolve import (
     IMPLICIT,
     PATCHES,
     STRIPS,
+    Algorithm,
     Choice,
     Convolution,
-    Way,
     by_rule,
+    every_schedule,
     far_ahead,
     takes,
     tile_products,
-    ways,
 )
 from refold.derive import Options, derive
 from refold.devices import DEVICES, DeviceModel
@@ -60,10 +60,11 @@ class Block(nn.Module):
 def choice(kind: str, tile: str = "slim", kernels: Kernels = IMPLICIT) -> Choice:
     """These kernels, for what they take; the implicit product for the rest."""
     own, way = (
-        [w for w in ways(HOPPER) if w.tile == tile and w.kernels is k] for k in (IMPLICIT, kernels)
+        [w for w in every_schedule(HOPPER) if w.tile == tile and w.kernels is k]
+        for k in (IMPLICIT, kernels)
     )
     kind = "ieee" if kernels is DIRECT else kind
-    return lambda c: Way((way if takes(way[0], c, kind) else own or way)[0], kind)
+    return lambda c: Algorithm((way if takes(way[0], c, kind) else own or way)[0], kind)
 
 
 def plan_of(module: nn.Module, x: torch.Tensor, convolutions: Choice | None, target: str = TARGET):
@@ -181,14 +182,14 @@ def test_the_flag_of_convolutions_is_read_and_guarded(
     x, wide, narrow = torch.randn(2, 40, 6, 5), pair[1]["tf32"], pair[1]["ieee"]
     for allowed in (False, True):
         with cudnn_tf32(allowed), torch.no_grad():
-            reason = pipeline.obstacle(wide, [x])
+            reason = pipeline.fallback_reason(wide, [x])
             assert (reason is None) is allowed, reason
             assert allowed or "for convolutions" in str(reason)
-            assert pipeline.obstacle(narrow, [x]) is None
+            assert pipeline.fallback_reason(narrow, [x]) is None
     with torch.no_grad(), cudnn_tf32(True):
         before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = not before  # that of products is another
-        assert pipeline.obstacle(wide, [x]) is None
+        assert pipeline.fallback_reason(wide, [x]) is None
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
@@ -214,7 +215,7 @@ def test_its_price_follows_from_what_it_computes_and_moves() -> None:
 
 
 def test_idle_processors_and_empty_tiles_are_counted() -> None:
-    broad, slim = (w for w in ways() if w.kernels is IMPLICIT)
+    broad, slim = (w for w in every_schedule() if w.kernels is IMPLICIT)
     c = Convolution(1, 64, 128, 1, (12, 12), (10, 10), (3, 3), (1, 1), (0, 0), (1, 1))
     assert tile_products(broad, c) == tile_products(broad, replace(c, features=1, images=5))
     assert tile_products(slim, replace(c, features=64)) < tile_products(broad, c)

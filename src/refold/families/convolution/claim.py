@@ -46,7 +46,7 @@ def refusal(node: Node, view: View) -> str | None:
     if any(turned_forth(r) for r in view.read_by(node)):
         return "images whose channels lie last"
     choice, c = view.device.convolutions, of_node(node)
-    way = None if choice is None else choice(c)
-    if way is None or not (on_cpu or takes(way.schedule, c, way.kind)):
+    algorithm = None if choice is None else choice(c)
+    if algorithm is None or not (on_cpu or takes(algorithm.schedule, c, algorithm.kind)):
         return "the library's call is taken to be faster"
     return None
