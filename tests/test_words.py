@@ -94,6 +94,7 @@ WORDS = (
         "_refold_unsupported_device, _refold_folds_ready, _refold_warn_fallback",
         (*PYTHON, "src/**/*.jinja", *TEXTS),
     ),
+    Word("unfit", "unsupported", ("src/refold/[!j]*/**/*.py", "src/refold/*.py", "tests/*.py")),
     Word("shaken|eager_settled|settle_at", "perturbed run, resolved tie", (*PYTHON, *TEXTS)),
 )
 

@@ -17,7 +17,7 @@ from refold.judge.clock import measure
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives import weights
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS
-from refold.judge.verdict import hints, task_kinds
+from refold.judge.verdict import blame, hints, task_kinds
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import (
     Failure,
@@ -210,10 +210,9 @@ def _clock(
         failures.append(session.died(error))
     except Raised as error:
         # eager's worker may have found another file than was judged
-        texts = session.outside.complaints()
-        for text in texts:
-            failures.append(session.fail(Status.CHEATS, "outside its process", text))
-        if not texts:
+        found = list(blame.outside(session))
+        failures += found
+        if not found:
             failures.append(session.fail(Status.CRASHED, "timed call", f"raised {error}"))
     return None
 

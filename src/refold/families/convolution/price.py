@@ -6,14 +6,14 @@ from refold.convolve import Convolution, Way, takes, tile_products
 from refold.devices import DeviceModel
 from refold.families.prices import computed, moved
 from refold.ir import Node
-from refold.plan.convolution import ConvolutionKernel, of_node, unfit
+from refold.plan.convolution import ConvolutionKernel, of_node, unsupported
 from refold.plan.plan import Group
 from refold.price import Charge, Parametric, Price, product_seconds, size_bytes
 
 
 def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge | None:
     """Of a convolution by itself; what follows it is charged for by itself."""
-    if device.convolutions is None or unfit(node, _on_cpu(device)) is not None:
+    if device.convolutions is None or unsupported(node, _on_cpu(device)) is not None:
         return None
     c = of_node(node)
     way = device.convolutions(c)

@@ -25,6 +25,7 @@ from refold.judge.clock.decide import ROUNDS, Decision, Round, decide
 from refold.judge.clock.stopwatch import RoundTrip, lap
 from refold.judge.clock.table import Table, fresh, ready, workers
 from refold.judge.draws.trees import tensors
+from refold.judge.verdict import blame
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import SECOND
 from refold.judge.verdict.verdict import Failure, Quartiles, Status, TestReport, Timing
@@ -77,15 +78,16 @@ def _measure(
         run.go_cold()
         run.go_on()
         session.test = "timed outputs"
-        texts = session.outside.complaints(table.eager.pid, table.null.pid)
-        found = [session.fail(Status.CHEATS, "outside its process", text) for text in texts]
+        known = len(session.notes)
+        found = list(blame.outside(session, table.eager.pid, table.null.pid))
+        moved = any(note.startswith(blame.MOVED) for note in session.notes[known:])
         timing = run.timing(first, _roofline(session))
         rounds, wrong = _sealed(session, table, timing, budget)
         after_smi = beside.submit(smi.read, session.device)  # while nothing is timed
         found += _again(session, table, sets, trip, timing, budget, wrong) if wrong else []
         found += [] if found else _idle(session, table)
         notes = [timing.note] if timing.note else []
-        busy = load.loaded(before, load.pressure())
+        busy = blame.MOVED if moved else load.loaded(before, load.pressure())
         warm = (timing.ratio, timing.ratio_low, timing.ratio_high)
         made = decide(rounds, warm, busy, _impossible(timing), session.seed)
         timing, notes = _told(timing, made, rounds), [*notes, made.note]
@@ -217,7 +219,7 @@ def _idle(session: Session, table: Table) -> list[Failure]:
     share = outputs.idle(table.candidate)
     if not share:
         return []
-    detail = f"it uses {share:.0%} of a processor while nobody calls it, in each of two workers"
+    detail = f"it works {share:.0%} of the time while nobody calls it, in each of two workers"
     return [session.fail(Status.CHEATS, "idle", detail)]
 
 

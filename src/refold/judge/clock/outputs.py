@@ -18,7 +18,7 @@ from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Host
 
-_IDLE = 0.25  # of one processor; under load a spinner gets a share only
+_IDLE = 0.25  # of the time, run or waited for a processor
 _CALLS = 8  # of a lap whose outputs are taken, one right after the other
 
 
@@ -73,14 +73,15 @@ def stochastic(session: Session) -> bool:
 
 
 def idle(candidate: Host) -> float:
-    """The share of a processor that the candidate uses while nobody calls it, if it is much: that
-    makes everything else slow. It stands still while eager is timed; this says that it had to."""
+    """The share of the time in which the candidate works, or would, while nobody calls it, if it is
+    much: that makes everything else slow. It stands still while eager is timed; this says that it
+    had to."""
     share = 0.0
     for _ in range(3):
         time.sleep(0.1)
-        before, began = candidate.cpu_seconds(), time.perf_counter()
+        before, began = candidate.busy_seconds(), time.perf_counter()
         time.sleep(0.2)
-        share = (candidate.cpu_seconds() - before) / (time.perf_counter() - began)
+        share = (candidate.busy_seconds() - before) / (time.perf_counter() - began)
         if share < _IDLE:
             return 0.0
     return share

@@ -274,6 +274,30 @@ def scheduling(pid: int) -> tuple[object, ...]:
         return ()
 
 
+def busy_seconds(pid: int) -> float:
+    """Time in which a process's threads ran or waited for a processor; 0 if it is gone."""
+    found = 0
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, ValueError):
+                with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
+                    ran, waited, *_ = file.read().split()
+                found += int(ran) + int(waited)
+    return found / 1e9
+
+
+def schedule(wanted: dict[int, tuple[object, ...]]) -> None:
+    """Let processes run so, in the form of `scheduling`, as far as this user may."""
+    for pid, how in wanted.items():
+        if not how or how == scheduling(pid):
+            continue
+        processors, nice, _ = how
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(pid, processors)  # type: ignore[arg-type]
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, pid, nice)  # type: ignore[arg-type]
+
+
 def retire() -> None:
     """Fork no more from the present servers."""
     with _guard:

@@ -205,14 +205,10 @@ class Host:
             for pid in pids:
                 _signal(pid, signal.SIGCONT)
 
-    def cpu_seconds(self) -> float:
-        """CPU time that the worker's processes have used."""
-        ticks = 0
-        for pid in self._members():
-            with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-                ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+    def busy_seconds(self) -> float:
+        """Time in which threads of the worker's processes ran or waited for a processor, added up:
+        on a busy machine who works all the time runs for a part of it."""
+        return sum(forkserver.busy_seconds(pid) for pid in self._members())
 
     def seal_arena(self, size: int) -> None:
         """Give the arena its size for good: a file that shrinks under a reader is an attack."""

@@ -20,14 +20,18 @@ class Outside:
     @staticmethod
     def now(files: Iterable[Path], processes: Iterable[int]) -> Outside:
         """Of these files, this process and others."""
-        pids = (os.getpid(), *processes)
-        return Outside(
-            {path: _bytes(path) for path in files},
-            {pid: forkserver.scheduling(pid) for pid in pids},
-        )
+        return Outside({path: _bytes(path) for path in files}, _scheduled(processes))
 
-    def complaints(self, *others: int) -> list[str]:
-        """What is not as it was; the processes `others` are to run as this one did."""
+    def again(self, *processes: int) -> Outside:
+        """The same files as they were then; this process and others as they are now."""
+        return Outside(self.files, _scheduled(processes))
+
+    def present(self) -> dict[int, tuple[object, ...]]:
+        """How the processes run now."""
+        return {pid: forkserver.scheduling(pid) for pid in self.scheduled}
+
+    def moved(self, *others: int) -> list[str]:
+        """Which processes run otherwise than they did; `others` are to run as this one did."""
         found = []
         own = self.scheduled.get(os.getpid(), ())
         for pid, before in (*self.scheduled.items(), *((pid, own) for pid in others)):
@@ -36,10 +40,19 @@ class Outside:
                 found.append(f"process {pid} ran under {before}, now under {now}")
         if found:
             forkserver.retire()  # the next workers shall not inherit it
-        for path, text in self.files.items():
-            if _bytes(path) != text:
-                found.append(f"{path} was written while it was judged")
         return found
+
+    def written(self) -> list[str]:
+        """Which files are not as they were."""
+        return [
+            f"{path} was written while it was judged"
+            for path, text in self.files.items()
+            if _bytes(path) != text
+        ]
+
+
+def _scheduled(processes: Iterable[int]) -> dict[int, tuple[object, ...]]:
+    return {pid: forkserver.scheduling(pid) for pid in (os.getpid(), *processes)}
 
 
 def _bytes(path: Path) -> bytes:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refold.judge.tests.base import Test
+from refold.judge.verdict import blame
 from refold.judge.verdict.session import Session
-from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.verdict.verdict import Failure
 
 
 def run(session: Session) -> Iterator[Failure]:
     """What this worker's guard saw, and those before it. The process boundary is what protects."""
     session.cases += 1
     session.call(session.inputs())
-    for text in session.outside.complaints():
-        yield session.fail(Status.CHEATS, "outside its process", text)
+    yield from blame.outside(session)
     session.ask_guard()
     yield from session.found
 
