@@ -43,8 +43,10 @@ demo: $(VENV)/ready
 test: TIER =
 test-all: TIER = --all
 # In three parts side by side: by themselves, each waits half of its time for workers and compilers.
-# Threads that wait for others must not spin on a core that another part needs.
-BESIDE = $(filter-out tests/test_cli.py,$(wildcard tests/test_*.py))
+# They take about as long as each other (docs/testing.md); what is after the judge's tests has a
+# process of its own. Threads that wait for others must not spin on a core that another part needs.
+AFTER = tests/backend tests/test_random_convolutions.py
+BESIDE = $(filter-out tests/test_cli.py tests/test_families.py $(AFTER),$(wildcard tests/test_*.py))
 PYTEST = OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} \
 	REFOLD_TEST_HEADERS=$(CURDIR)/out/headers \
 	$(RUN) -m pytest $(TIER)
@@ -53,8 +55,9 @@ test test-all: style
 	@rm -rf out/headers && mkdir -p out/headers
 	@$(RUN) -m mypy > out/types.log 2>&1 & types=$$!; \
 	$(PYTEST) $(BESIDE) > out/beside.log 2>&1 & beside=$$!; \
-	$(PYTEST) tests/judge > out/judge.log 2>&1 & judge=$$!; \
-	$(PYTEST) --ignore=tests/judge $(addprefix --ignore=,$(BESIDE)); failed=$$?; \
+	{ $(PYTEST) tests/judge; failed=$$?; $(PYTEST) $(AFTER) && exit $$failed; } \
+	> out/judge.log 2>&1 & judge=$$!; \
+	$(PYTEST) $(addprefix --ignore=,tests/judge $(AFTER) $(BESIDE)); failed=$$?; \
 	for part in $$types $$beside $$judge; do wait $$part || failed=1; done; \
 	cat out/types.log out/beside.log out/judge.log; exit $$failed
 

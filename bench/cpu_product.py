@@ -71,7 +71,7 @@ def line(n: int, k: int, m: int, seconds: float) -> str:
     fast = pipeline.bind_for_class(result.text, module)
     timer = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     with torch.no_grad():
-        assert pipeline.obstacle(fast, [x]) is None
+        assert pipeline.fallback_reason(fast, [x]) is None
         eager, ours = alternate(partial(module, x), partial(fast, x), timer, seconds)
         rows = slice(0, 64)  # the truth of all would take minutes
         w, b = (p.double() for p in module[0].parameters())

@@ -36,7 +36,7 @@ from record import Record, gpu
 
 from refold import pipeline
 from refold.build import build, write
-from refold.convolve import Convolution, Way, candidates
+from refold.convolve import Algorithm, Convolution, candidates
 from refold.derive import Options
 from refold.devices import DEVICES
 from refold.emit.load import load_text
@@ -50,7 +50,7 @@ Run = Callable[[], torch.Tensor]
 Side = tuple[bool, Run]
 
 
-def text_of(module: nn.Module, x: torch.Tensor, target: str, way: Way | None) -> str:
+def text_of(module: nn.Module, x: torch.Tensor, target: str, way: Algorithm | None) -> str:
     """The file of a module, its convolution computed in a way; None: by PyTorch's call."""
     choice = None if way is None else lambda convolution: way
     back, device = pipeline.target_for(target, "ieee", choice)
@@ -126,7 +126,7 @@ def _of(fast: nn.Module, x: torch.Tensor) -> Run:
         result: torch.Tensor = fast(x)
         return result
 
-    assert pipeline.obstacle(fast, [x]) is None or not torch.backends.cudnn.allow_tf32
+    assert pipeline.fallback_reason(fast, [x]) is None or not torch.backends.cudnn.allow_tf32
     return run
 
 

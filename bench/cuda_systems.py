@@ -243,7 +243,7 @@ def rows(
         with torch.no_grad():
             for m in (model, fast):
                 m.train(training)
-            problem = pipeline.obstacle(fast, inputs)
+            problem = pipeline.fallback_reason(fast, inputs)
             if problem is not None:
                 found.append(base | {"mode": mode["mode"], "verdict": f"fell back: {problem}"})
                 continue

@@ -31,7 +31,7 @@ def main() -> None:
     x = torch.randn(4, 64, device=device)
     fast = refold.optimize(module, x, measure=False)
     with torch.no_grad():
-        assert pipeline.obstacle(fast, [x]) is None
+        assert pipeline.fallback_reason(fast, [x]) is None
         ((program, caches),) = twin.state_of(fast).programs
         cache, space = caches["eval"], program.namespace
         rows = {

@@ -158,7 +158,7 @@ def check_modes(
             for m in (reference, oracle, twin):
                 m.train(training)
             with torch.no_grad():
-                assert pipeline.obstacle(twin, inputs) is None
+                assert pipeline.fallback_reason(twin, inputs) is None
                 check_close(twin(*inputs), reference(*inputs), oracle(*double(inputs)))
                 if seed == 1:
                     check_conditioning(*map(copy.deepcopy, (fast, module)), inputs, training)

@@ -64,7 +64,7 @@ def check(fast: nn.Module, module: nn.Module, *args: Any, taken: bool = True, **
     """One call of both, which agree; taken: by the fast path. Gives the fast module's result."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = pipeline.obstacle(fast, Example(args, kwargs))
+        found = pipeline.fallback_reason(fast, Example(args, kwargs))
         assert (found is None) == taken, found
         expected = copy.deepcopy(module)(*copy.deepcopy(args), **copy.deepcopy(kwargs))
         got = fast(*args, **kwargs)

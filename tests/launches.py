@@ -83,7 +83,7 @@ def started(text: str, module: nn.Module, inputs: Sequence[Any], training: bool)
     fast = pipeline.bind_for_class(text, copy.deepcopy(module))
     fast.train(training)
     with torch.no_grad():
-        found = pipeline.obstacle(fast, inputs)
+        found = pipeline.fallback_reason(fast, inputs)
         assert found is None, found
         for space, caches in pipeline._programs(fast):
             for mode in ("train" if training else "eval", "both"):

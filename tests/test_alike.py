@@ -65,7 +65,7 @@ def test_what_shares_a_kernel_computes_its_own() -> None:
         x = torch.randn(9, 40)
         module.train(training), fast.train(training)
         with torch.no_grad():
-            assert pipeline.obstacle(fast, [x]) is None
+            assert pipeline.fallback_reason(fast, [x]) is None
             state = {k: v.clone() for k, v in module.state_dict().items()}
             expected = module(x)
             module.load_state_dict(state)

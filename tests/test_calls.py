@@ -250,5 +250,5 @@ def test_sizes_that_depend_on_each_other_vary_together():
     module = Doubled().eval()
     fast = fast_of(module, r(3, 6), r(6, 6))
     check(fast, module, r(5, 6), r(10, 6))
-    reason = pipeline.obstacle(fast, [r(5, 6), r(9, 6)])
+    reason = pipeline.fallback_reason(fast, [r(5, 6), r(9, 6)])
     assert reason is not None and "y has size 9" in reason

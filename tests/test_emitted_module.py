@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import warnings
+from unittest import mock
 
 import pytest
 import torch
@@ -27,20 +28,37 @@ class Net(nn.Module):
         return (self.bn(self.fc(x)) * self.gain).sum(dim=1, keepdim=True)
 
 
+@pytest.fixture(scope="module")
+def optimized():
+    """refold.optimize for a Net as it is made; all have one text, which is written once."""
+    run, found = pipeline.run, []
+
+    def once(*args, **options):
+        if not found:
+            found.append(run(*args, **options))
+        return found[0]
+
+    def made(module):
+        with mock.patch("refold.pipeline.run", once):
+            fast = refold.optimize(module, torch.randn(16, 40), measure=False)
+        assert fast is not module
+        return fast
+
+    return made
+
+
 @pytest.fixture()
-def pair():
+def pair(optimized):
     torch.manual_seed(0)
     module = Net()
-    fast = refold.optimize(module, torch.randn(16, 40), measure=False)
-    assert fast is not module
-    return module, fast
+    return module, optimized(module)
 
 
 def same(module, fast, x=None, expect_fast=True):
     x = torch.randn(9, 40) if x is None else x
     with torch.no_grad():
         if expect_fast:
-            assert pipeline.obstacle(fast, [x]) is None
+            assert pipeline.fallback_reason(fast, [x]) is None
         state = copy.deepcopy(module.state_dict())
         expected = module(x)
         after = copy.deepcopy(module.state_dict())
@@ -123,7 +141,7 @@ def test_buffers_that_kernels_write_are_known_to_have_changed(pair):
     kept = dict(fast.named_buffers())
     was = {k: b._version for k, b in eager.named_buffers()}
     with torch.no_grad():
-        assert pipeline.obstacle(fast, [torch.randn(9, 40)]) is None
+        assert pipeline.fallback_reason(fast, [torch.randn(9, 40)]) is None
         fast(torch.randn(9, 40))
         eager(torch.randn(9, 40))
     for name, buffer in fast.named_buffers():
@@ -180,9 +198,7 @@ def test_layouts(pair):
     ],
 )
 def test_what_it_was_not_made_for_takes_the_original_and_says_so(pair, change, words, caplog):
-    module, _ = pair
-    module.eval()
-    fast = copy.deepcopy(refold.optimize(module, torch.randn(16, 40), measure=False))
+    fast = copy.deepcopy(pair[1].eval())
     change(fast)
     x = torch.randn(6, 40, dtype=fast.bn.weight.dtype)
     with torch.no_grad(), warnings.catch_warnings():
@@ -193,7 +209,7 @@ def test_what_it_was_not_made_for_takes_the_original_and_says_so(pair, change, w
     said = [m for m in caplog.messages if "original forward" in m]
     assert len(said) <= 1
     assert all(words in s for s in said)
-    assert pipeline.obstacle(fast, [x]) is not None
+    assert pipeline.fallback_reason(fast, [x]) is not None
 
 
 def test_gradients_are_the_originals(pair):
@@ -266,7 +282,7 @@ def test_arguments_left_at_their_defaults_are_guarded():
     fast = refold.optimize(module, torch.randn(4, 6), measure=False)
     x, mask = torch.randn(3, 6), torch.rand(3, 5)
     with torch.no_grad():
-        assert pipeline.obstacle(fast, [x]) is None
+        assert pipeline.fallback_reason(fast, [x]) is None
         for args, kwargs in (
             ((), {}),
             ((3.0,), {}),
@@ -376,7 +392,7 @@ def test_arguments_of_any_name():
     fast = refold.optimize(module, *given, measure=False)
     with torch.no_grad():
         given = [torch.randn(9, *s) for s in shapes]
-        assert pipeline.obstacle(fast, given) is None
+        assert pipeline.fallback_reason(fast, given) is None
         torch.testing.assert_close(fast(*given), module(*given), rtol=1e-4, atol=1e-4)
     fast(*given)[0].sum().backward()
     assert module.fc.weight.grad is not None

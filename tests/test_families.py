@@ -203,7 +203,7 @@ def check(dtype: torch.dtype, target: str, call: str) -> None:
     module, fast = built(dtype, target)
     inputs = inputs_of(call, dtype, target)
     with torch.no_grad():
-        assert pipeline.obstacle(fast, inputs) is None
+        assert pipeline.fallback_reason(fast, inputs) is None
         got, eager = fast(*inputs), module(*inputs)
         oracle = copy.deepcopy(module).double()(*(x.double() for x in inputs))
     wrong = []

@@ -41,7 +41,7 @@ def test_model_computes_the_same(name):
         for m in (fast, reference, oracle):
             m.train(mode.name == "train")
         with torch.no_grad():
-            assert mode.plan is None or pipeline.obstacle(fast, inputs) is None
+            assert mode.plan is None or pipeline.fallback_reason(fast, inputs) is None
             check_close(fast(*inputs), reference(*inputs), oracle(*double(inputs)))
 
 

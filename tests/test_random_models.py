@@ -71,7 +71,7 @@ def check(text: str, name: str = "torch", dtype: torch.dtype = torch.float32) ->
         if mode.plan is not None:
             fast.train(mode.name == "train")
             with torch.no_grad():
-                found = pipeline.obstacle(fast, draw(BATCH))
+                found = pipeline.fallback_reason(fast, draw(BATCH))
             assert found is None, f"{mode.name} takes the original forward: {found}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -45,7 +45,7 @@ def test_shapes_strides_and_values(kind, settings, width, batch_first, bidirecti
     fast = refold.optimize(module, torch.randn(4, 7, 6), measure=False)
     x = torch.randn(3, 7, 6) if batch_first else torch.randn(4, 3, 6)  # another batch size
     with torch.no_grad():
-        assert pipeline.obstacle(fast, [x]) is None
+        assert pipeline.fallback_reason(fast, [x]) is None
         for a, b in zip(module(x), fast(x), strict=True):
             torch.testing.assert_close(a, b)
             assert a.stride() == b.stride()

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from refold import optimize, pipeline, tune_images
-from refold.convolve import IMPLICIT, ON_CPU, STRIPS, Convolution, Way, ways
+from refold.convolve import IMPLICIT, ON_CPU, STRIPS, Algorithm, Convolution, every_schedule
 from refold.derive import Options, derive
 from refold.devices import DEVICES
 from refold.emit.module import Emission, emit
@@ -30,7 +30,7 @@ from refold.tune_images import (
 from tests.emulator.module import emulated
 
 SIZES = Convolution(2, 8, 24, 1, (6, 7), (6, 7), (3, 3), (1, 1), (1, 1), (1, 1))
-BROAD, SLIM = (w for w in ways() if w.kernels is IMPLICIT)
+BROAD, SLIM = (w for w in every_schedule() if w.kernels is IMPLICIT)
 HOPPER = DEVICES["cuda:sm_90"].features
 
 
@@ -41,7 +41,7 @@ def table(tmp_path, monkeypatch) -> TunedImages:
 
 
 def test_the_faster_side_is_kept_and_followed(table: TunedImages) -> None:
-    ours = Way(BROAD, "tf32")
+    ours = Algorithm(BROAD, "tf32")
     calls: list[Convolution] = []
 
     def measure(c: Convolution, allowed: str) -> Sides:
@@ -69,10 +69,10 @@ def test_a_broken_row_is_as_good_as_none(table: TunedImages) -> None:
         table.path.write_text(json.dumps({table.key: {name_of(SIZES): row}}))
         assert table(SIZES) is None
     table.path.write_text(json.dumps({table.key: {name_of(SIZES): good}}))
-    assert table(SIZES) == Way(SLIM, "ieee")
+    assert table(SIZES) == Algorithm(SLIM, "ieee")
     table.path.write_text(json.dumps({table.key: {name_of(SIZES): strips | {"kind": "tf32"}}}))
-    (found,) = (w for w in ways(HOPPER) if w.kernels is STRIPS and w.tile == "slim")
-    assert table(SIZES) == Way(found, "tf32")
+    (found,) = (w for w in every_schedule(HOPPER) if w.kernels is STRIPS and w.tile == "slim")
+    assert table(SIZES) == Algorithm(found, "tf32")
 
 
 def test_names_tell_sizes_apart() -> None:
@@ -89,11 +89,13 @@ def test_names_tell_sizes_apart() -> None:
 def build_of(target: Target, device, change: Callable[[str], str]) -> tune_images.Build:
     """What `pipeline.timed_convolutions` builds, for the emulator; own kernels with a change."""
 
-    def build(module: nn.Module, x: torch.Tensor, way: Way | None) -> nn.Module:
-        one = replace(device, convolutions=None if way is None else lambda convolution: way)
+    def build(module: nn.Module, x: torch.Tensor, algorithm: Algorithm | None) -> nn.Module:
+        one = replace(
+            device, convolutions=None if algorithm is None else lambda convolution: algorithm
+        )
         (found,) = derive(module, [x], one, Options(accuracy=False))
         text = emit(Emission(module, "# Model is Sequential.", (found.mode,), "x"), target)
-        return bind_for_class(emulated(text if way is None else change(text)), module)
+        return bind_for_class(emulated(text if algorithm is None else change(text)), module)
 
     return build
 
@@ -115,7 +117,7 @@ def test_a_way_that_is_not_accurate_is_out(wrong: bool) -> None:
     sides = measured(SIZES, "tf32", features, build_of(target, device, change), "cpu")
     assert sides.kind == "ieee", "a processor's library computes in fp32, whatever the flag"
     ours = {None, *likely(SIZES, "ieee", features)}
-    assert Way(SLIM, "ieee") in ours and len(ours) == 3
+    assert Algorithm(SLIM, "ieee") in ours and len(ours) == 3
     assert set(sides.seconds) == ({None} if wrong else ours)
     assert wrong is False or sides.best is None
 
@@ -161,7 +163,9 @@ def test_a_model_gets_what_was_timed(
         timed.append(c)
         if fails:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return Sides("ieee", {None: 2e-5, Way(BROAD, "ieee"): 1e-5 if c.features == 24 else 1.0})
+        return Sides(
+            "ieee", {None: 2e-5, Algorithm(BROAD, "ieee"): 1e-5 if c.features == 24 else 1.0}
+        )
 
     monkeypatch.setattr(pipeline, "measured", measure)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -245,8 +249,8 @@ def test_a_cpu_is_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
             calls.append(self.name)
             return self.module(x)
 
-    def build(module: nn.Module, x: torch.Tensor, way: Way | None) -> nn.Module:
-        return Told("library" if way is None else "own", module)
+    def build(module: nn.Module, x: torch.Tensor, algorithm: Algorithm | None) -> nn.Module:
+        return Told("library" if algorithm is None else "own", module)
 
     monkeypatch.setattr(tune_images, "_SECONDS", 0.0)
     c = replace(SIZES, output_padding=(1, 0), strides=(2, 1), made=(14, 7))

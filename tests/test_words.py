@@ -94,6 +94,9 @@ WORDS = (
         "_refold_unsupported_device, _refold_folds_ready, _refold_warn_fallback",
         (*PYTHON, "src/**/*.jinja", *TEXTS),
     ),
+    Word("obstacle", "fallback_reason", (*PYTHON, *TEXTS)),
+    Word("ways?|Way", "Algorithm, every_schedule", ("src/refold/convolve.py",), True),
+    Word("unfit", "unsupported", ("src/refold/[!j]*/**/*.py", "src/refold/*.py", "tests/*.py")),
     Word("shaken|eager_settled|settle_at", "perturbed run, resolved tie", (*PYTHON, *TEXTS)),
 )
 

@@ -35,8 +35,9 @@ TABLE: Mapping[str, Row] = {
     },
     "tests/test_models.py::test_model_computes_the_same": Row(
         "Each is compiled, and most share rules and kernels. Random models run all the rest. Sums"
-        " of convolutions take half a minute: their rules are proved, their plans run by PyTorch.",
-        (*ZOO, "!ConvolutionSums"),
+        " of convolutions take half a minute: their rules are proved, their plans run by PyTorch."
+        " Three are like others here, and test_dtypes.py has them in 16 bits or float64.",
+        (*ZOO, "!ConvolutionSums", "!Attention", "!GroupAndInstanceNorm", "!MaskAndWhere"),
     ),
     "tests/test_models.py::test_model_is_written_for_cuda": Row(
         "Each is captured. The emulator and the golden files read the same text.",
@@ -106,7 +107,7 @@ TABLE: Mapping[str, Row] = {
     ),
     "tests/test_random_convolutions.py::test_a_fault_is_seen": Row(
         "The other faults are of the same kernels and seen by the same comparison.",
-        ("None", "a stage is read before it is there", "a row is read before it is there"),
+        ("a stage is read before it is there", "a row is read before it is there"),
     ),
     "tests/test_convolutions.py::test_images_of_any_size": Row(
         "The least, the usual and the largest.", ("1e-30", "1.0", "1e+30")
@@ -125,9 +126,6 @@ TABLE: Mapping[str, Row] = {
     "tests/test_channels_last.py::test_results_lie_as_eager_lays_them_for_both_layouts": Row(
         "Each is compiled.", ("torch.channels_last",)
     ),
-    "tests/test_random_convolutions.py::test_results_of_any_width": Row(
-        "Widths are handled alike in both accuracies.", ("ieee-*", "tf32-130")
-    ),
     "tests/test_tune_images.py::test_a_way_that_is_not_accurate_is_out": Row(
         "Each is compiled.", ("False",)
     ),
@@ -138,7 +136,7 @@ TABLE: Mapping[str, Row] = {
         "16 of 384: each is compiled, and run by emulated threads.", ("patches*-1", "direct-0")
     ),
     "tests/test_random_convolutions.py::test_random_convolutions_on_the_cpu": Row(
-        "16 of 128: each is compiled.", ("0", "13")
+        "Eight of 128: each is compiled.", ("13",)
     ),
     "tests/test_examples.py::test_the_kernels_compile": Row("nvcc takes a minute for both."),
     "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
@@ -267,6 +265,9 @@ TABLE: Mapping[str, Row] = {
     ),
     "tests/test_build.py::test_files_for_gpus_are_built_where_there_is_none": Row(
         "nvcc takes four seconds for each."
+    ),
+    "tests/test_cli.py::test_optimize_writes_a_faster_accepted_file": Row(
+        "Inductor compiles the model, too; test_baselines.py has it among the sides.", ("eager",)
     ),
     "tests/test_tune.py::test_a_direct_product_is_given_x_as_it_is": Row(
         "nvcc compiles both; tests/gpu runs such products on the emulator."

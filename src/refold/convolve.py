@@ -144,7 +144,7 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Way:
+class Algorithm:
     """One of our kernels, and the accuracy of its products: "ieee" or "tf32"."""
 
     schedule: Schedule
@@ -152,11 +152,11 @@ class Way:
 
 
 # which of our kernels computes a convolution; None: PyTorch's call does
-Choice = Callable[[Convolution], Way | None]
-ON_CPU = Way(schedules(PANELS)[0], "ieee")
+Choice = Callable[[Convolution], Algorithm | None]
+ON_CPU = Algorithm(schedules(PANELS)[0], "ieee")
 
 
-def by_rule_on_cpu(c: Convolution) -> Way | None:
+def by_rule_on_cpu(c: Convolution) -> Algorithm | None:
     """Our kernels for a CPU, where they were measured to be ahead and to lose nowhere: one or two
     features a group, few products a sum, along a line, and transposed by steps (the table in
     docs/convolution.md). Where rows are short, more is copied, or lies in empty lanes, than is
@@ -188,7 +188,7 @@ def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choic
     of the device.
     """
 
-    def chosen(convolution: Convolution) -> Way | None:
+    def chosen(convolution: Convolution) -> Algorithm | None:
         found = candidates(convolution, kind_of(convolution, allowed), features)
         best = [[w for w in found if w.schedule.kernels in k] for k in _IN_ORDER]
         taken = next(filter(None, best), [])
@@ -206,7 +206,7 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     def full(size: int, tile: int) -> bool:
         return size >= 0.75 * -(-size // tile) * tile
 
-    def by_patches(c: Convolution) -> Way | None:
+    def by_patches(c: Convolution) -> Algorithm | None:
         kind, each = kind_of(c, allowed), c.features // c.groups
         products = c.depth / prod(c.strides)  # of an element of the result
         few = products <= (_TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED)
@@ -220,14 +220,14 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
             return None
         return min(found, key=lambda w: tile_products(w.schedule, c), default=None)
 
-    def by_channel(c: Convolution) -> Way | None:
+    def by_channel(c: Convolution) -> Algorithm | None:
         few = c.features * c.pixels < 4 * PROCESSORS * 2048
         if few or c.depth > _BY_CHANNEL or not STRIPS.requires <= features:
             return None
         found = candidates(c, "ieee", features)
         return next((w for w in found if w.schedule.kernels is DIRECT), None)
 
-    def chosen(c: Convolution) -> Way | None:
+    def chosen(c: Convolution) -> Algorithm | None:
         if c.transposed:
             return by_patches(c)
         if c.groups == c.channels == c.features:
@@ -243,19 +243,19 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     return chosen
 
 
-def _is_strips(way: Way) -> bool:
-    return way.schedule.kernels is STRIPS
+def _is_strips(algorithm: Algorithm) -> bool:
+    return algorithm.schedule.kernels is STRIPS
 
 
-def ways(features: frozenset[str] = IMPLICIT.requires) -> list[Schedule]:
-    """All ways to cut a convolution on a device that has these features."""
+def every_schedule(features: frozenset[str] = IMPLICIT.requires) -> list[Schedule]:
+    """All schedules of convolutions on a device that has these features."""
     return [s for kernels in KERNELS if kernels.requires <= features for s in schedules(kernels)]
 
 
-def candidates(c: Convolution, kind: str, features: frozenset[str]) -> list[Way]:
+def candidates(c: Convolution, kind: str, features: frozenset[str]) -> list[Algorithm]:
     """Those that compute a convolution in a class of accuracy."""
-    taken = (s for s in ways(features) if takes(s, c, kind))
-    return [Way(s, "ieee" if s.kernels is DIRECT else kind) for s in taken]
+    taken = (s for s in every_schedule(features) if takes(s, c, kind))
+    return [Algorithm(s, "ieee" if s.kernels is DIRECT else kind) for s in taken]
 
 
 def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:

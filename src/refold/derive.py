@@ -138,9 +138,9 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
     """What becomes of one mode that was captured, or could not be."""
     if isinstance(c, CaptureError):
         return Derivation(Mode(name, None, None, kept=str(c)), None, uncaptured=True)
-    obstacle = _unsupported(c)
-    if obstacle is not None:
-        return Derivation(Mode(name, None, None, kept=obstacle), None)
+    refusal = _unsupported(c)
+    if refusal is not None:
+        return Derivation(Mode(name, None, None, kept=refusal), None)
     wide = widen(c.graph)
     dtype = _dtype(c)
     images = images_in_channels(budget.module, budget.example, c)

@@ -19,7 +19,7 @@ import torch
 from refold import logs, twin
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept
-from refold.convolve import ON_CPU, Choice, Way, by_rule, by_rule_on_cpu, far_ahead
+from refold.convolve import ON_CPU, Algorithm, Choice, by_rule, by_rule_on_cpu, far_ahead
 from refold.derive import Derivation, Options, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.load import load_text
@@ -198,8 +198,12 @@ def timed_convolutions(
 
     capturing = threading.Lock()  # captures must not run side by side
 
-    def build(module: torch.nn.Module, x: torch.Tensor, way: Way | None) -> torch.nn.Module:
-        one = replace(device, convolutions=None if way is None else lambda convolution: way)
+    def build(
+        module: torch.nn.Module, x: torch.Tensor, algorithm: Algorithm | None
+    ) -> torch.nn.Module:
+        one = replace(
+            device, convolutions=None if algorithm is None else lambda convolution: algorithm
+        )
         with capturing:
             found = derive(module, [x], one, Options(accuracy=False))
             text = _emit(module, "# Model is Sequential.", "Sequential", found, target)
@@ -328,7 +332,7 @@ def _measured(
         for m in (module, fast):
             m.train(d.mode.name == "train")
         call = Example.of(example)
-        problem = obstacle(fast, call)
+        problem = fallback_reason(fast, call)
         if problem is not None and (options.measure or problem.startswith(FOLDS_FAIL)):
             return Derivation(replace(d.mode, plan=None, captured=None, kept=problem), None)
         if not options.measure:
@@ -354,7 +358,7 @@ def _measured(
 FOLDS_FAIL = "the folded parameters could not be computed"  # runtime/folds.py says why
 
 
-def obstacle(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | None:
+def fallback_reason(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | None:
     """Why the example's call of `fast` would take the original forward in its present mode, or
     None. example: a call, or its positional arguments."""
     call = Example.of(example)

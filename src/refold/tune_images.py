@@ -25,12 +25,12 @@ import torch
 from torch import nn
 
 from refold import turns
-from refold.convolve import KERNELS, ON_CPU, Convolution, Way, candidates, tile_products
+from refold.convolve import KERNELS, ON_CPU, Algorithm, Convolution, candidates, tile_products
 from refold.measure import clock
 from refold.tune import Table
 
-# compiles a module of one convolution, computed in some way, and gives its fast twin
-Build = Callable[[nn.Module, torch.Tensor, Way | None], nn.Module]
+# compiles a module of one convolution, computed by some algorithm, and gives its fast twin
+Build = Callable[[nn.Module, torch.Tensor, Algorithm | None], nn.Module]
 
 _TF32_ERROR = 1e-5  # relative, of what is no longer fp32
 _ALLOWED = 1.5  # times the library's error, of random numbers
@@ -45,17 +45,18 @@ _TRANSPOSED: tuple[Any, ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvT
 
 @dataclass(frozen=True)
 class Sides:
-    """What was measured. seconds: of each way that is accurate enough; of None, PyTorch's call."""
+    """What was measured. seconds: of each algorithm that is accurate enough; of None, PyTorch's
+    call."""
 
     kind: str
-    seconds: dict[Way | None, float]
+    seconds: dict[Algorithm | None, float]
 
     @property
-    def best(self) -> Way | None:
+    def best(self) -> Algorithm | None:
         library = self.seconds[None]
         ours = [(s, w) for w, s in self.seconds.items() if w is not None]
-        taken, way = min(ours, key=lambda pair: pair[0], default=(library, None))
-        return way if taken < _FASTER * library else None
+        taken, algorithm = min(ours, key=lambda pair: pair[0], default=(library, None))
+        return algorithm if taken < _FASTER * library else None
 
 
 Measure = Callable[[Convolution, str], Sides]
@@ -73,7 +74,7 @@ class TunedImages(Table):
         super().__init__(key)
         self.allowed = allowed
 
-    def __call__(self, convolution: Convolution) -> Way | None:
+    def __call__(self, convolution: Convolution) -> Algorithm | None:
         row = self.row(name_of(convolution))
         try:
             kind, name = row["kind"], row["way"]
@@ -82,8 +83,8 @@ class TunedImages(Table):
         if kind not in ("ieee", self.allowed):
             return None
         every = frozenset().union(*(k.requires for k in KERNELS))
-        ways = [*candidates(convolution, kind, every), ON_CPU]
-        return next((w for w in ways if _name(w) == name), None)
+        algorithms = [*candidates(convolution, kind, every), ON_CPU]
+        return next((w for w in algorithms if _name(w) == name), None)
 
     def knows(self, convolution: Convolution) -> bool:
         row = self.row(name_of(convolution))
@@ -96,7 +97,7 @@ class TunedImages(Table):
                 continue
             sides = measure(convolution, self.allowed)
             best = sides.best
-            us = {_name(way): round(s * 1e6, 2) for way, s in sides.seconds.items()}
+            us = {_name(algorithm): round(s * 1e6, 2) for algorithm, s in sides.seconds.items()}
             row = {"way": _name(best), "kind": sides.kind, "us": us}
             self.keep(name_of(convolution), row)
 
@@ -114,8 +115,12 @@ def _kernels() -> str:
     return hashlib.sha256("".join(sorted(texts)).encode()).hexdigest()[:8]
 
 
-def _name(way: Way | None) -> str:
-    return "library" if way is None else f"{way.schedule.kernels.name} {way.schedule.tile}"
+def _name(algorithm: Algorithm | None) -> str:
+    return (
+        "library"
+        if algorithm is None
+        else f"{algorithm.schedule.kernels.name} {algorithm.schedule.tile}"
+    )
 
 
 def name_of(c: Convolution) -> str:
@@ -142,7 +147,7 @@ def processor() -> str:
 
 def largest(convolutions: Iterable[Convolution], most: int = _MOST_TIMED) -> list[Convolution]:
     """Those of most products, each once, as many as are timed for one model: each is compiled in
-    two ways, or more."""
+    two algorithms, or more."""
     found = sorted(dict.fromkeys(convolutions), key=lambda c: -c.pixels * c.features * c.depth)
     return found[:most]
 
@@ -158,12 +163,12 @@ def example_of(c: Convolution, device: str) -> tuple[nn.Module, torch.Tensor]:
     return module, torch.randn(c.images, c.channels, *c.sizes, device=device)
 
 
-def likely(c: Convolution, kind: str, features: frozenset[str]) -> list[Way]:
+def likely(c: Convolution, kind: str, features: frozenset[str]) -> list[Algorithm]:
     """Of each of our kernels the tile that should take least time."""
-    best: dict[str, Way] = {}
-    ways = candidates(c, kind, features)
-    for way in sorted(ways, key=lambda w: tile_products(w.schedule, c)):
-        best.setdefault(way.schedule.kernels.name, way)
+    best: dict[str, Algorithm] = {}
+    algorithms = candidates(c, kind, features)
+    for algorithm in sorted(algorithms, key=lambda w: tile_products(w.schedule, c)):
+        best.setdefault(algorithm.schedule.kernels.name, algorithm)
     return list(best.values())
 
 
@@ -177,32 +182,40 @@ def measured(
         library = _error(module, x, truth)
         kind = allowed if library > _TF32_ERROR else "ieee"
         if not features:
-            kind, ways = "ieee", [ON_CPU]
+            kind, algorithms = "ieee", [ON_CPU]
         else:
-            ways = likely(c, kind, features)
-        sides: dict[Way | None, nn.Module] = {}
-        for way, fast in _built(
-            build, module, x, (None, *ways), 1 if device == "cpu" else _AT_ONCE
+            algorithms = likely(c, kind, features)
+        sides: dict[Algorithm | None, nn.Module] = {}
+        for algorithm, fast in _built(
+            build, module, x, (None, *algorithms), 1 if device == "cpu" else _AT_ONCE
         ):
-            if way is None or _error(fast, x, truth) <= _ALLOWED * max(library, 1e-7):
-                sides[way] = fast
+            if algorithm is None or _error(fast, x, truth) <= _ALLOWED * max(library, 1e-7):
+                sides[algorithm] = fast
         if not features:
             return Sides(kind, _in_turn(sides, x))
-        return Sides(kind, {way: _seconds(fast, x, device) for way, fast in sides.items()})
+        return Sides(
+            kind, {algorithm: _seconds(fast, x, device) for algorithm, fast in sides.items()}
+        )
 
 
 def _built(
-    build: Build, module: nn.Module, x: torch.Tensor, ways: Sequence[Way | None], at_once: int
-) -> list[tuple[Way | None, nn.Module]]:
-    def one(way: Way | None) -> nn.Module:
+    build: Build,
+    module: nn.Module,
+    x: torch.Tensor,
+    algorithms: Sequence[Algorithm | None],
+    at_once: int,
+) -> list[tuple[Algorithm | None, nn.Module]]:
+    def one(algorithm: Algorithm | None) -> nn.Module:
         with torch.no_grad():  # of this thread
-            return build(module, x, way)
+            return build(module, x, algorithm)
 
     with ThreadPoolExecutor(at_once) as pool:
-        return list(zip(ways, pool.map(one, ways), strict=True))
+        return list(zip(algorithms, pool.map(one, algorithms), strict=True))
 
 
-def _in_turn(sides: Mapping[Way | None, nn.Module], x: torch.Tensor) -> dict[Way | None, float]:
+def _in_turn(
+    sides: Mapping[Algorithm | None, nn.Module], x: torch.Tensor
+) -> dict[Algorithm | None, float]:
     """The least of rounds in which the sides take turns; of one thread its own time, whatever else
     runs on the processor."""
     now = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
@@ -215,11 +228,11 @@ def _in_turn(sides: Mapping[Way | None, nn.Module], x: torch.Tensor) -> dict[Way
 
     once = min(seconds(sides[None], 1) for _ in range(2))
     repeats = max(1, int(_SECONDS / _TURNS / max(once, 1e-6)))
-    taken: dict[Way | None, list[float]] = {way: [] for way in sides}
+    taken: dict[Algorithm | None, list[float]] = {algorithm: [] for algorithm in sides}
     for _ in range(_TURNS):
-        for way, side in sides.items():
-            taken[way].append(seconds(side, repeats))
-    return {way: min(times) for way, times in taken.items()}
+        for algorithm, side in sides.items():
+            taken[algorithm].append(seconds(side, repeats))
+    return {algorithm: min(times) for algorithm, times in taken.items()}
 
 
 def _error(module: nn.Module, x: torch.Tensor, truth: torch.Tensor) -> float:

@@ -67,7 +67,7 @@ def both(built: Built, name: str, x: torch.Tensor) -> tuple[list[torch.Tensor], 
     fast.load_state_dict(module.state_dict())
     exact = copy.deepcopy(module).double()
     with torch.no_grad():
-        assert pipeline.obstacle(fast, [x]) is None
+        assert pipeline.fallback_reason(fast, [x]) is None
         got, wanted = fast(x), exact(x.double())
     if isinstance(got, torch.Tensor):
         got, wanted = [got], [wanted]

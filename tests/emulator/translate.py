@@ -23,7 +23,7 @@ INCLUDES = [f"-I{p}" for p in (HERE / "include", *folders("cuda"), HERE.parent /
 # -fno-gnu-unique: what is static in a library is its own, its device and threads.
 FLAGS = (
     "-std=c++17",
-    "-O1",
+    "-Og",
     "-march=native",
     "-fPIC",
     "-fno-gnu-unique",

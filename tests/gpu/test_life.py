@@ -43,7 +43,7 @@ def fast(made):
     x = torch.randn(7, WIDTH, device="cuda")
     with torch.no_grad():
         module.eval()(x)
-        assert pipeline.obstacle(module, [x]) is None
+        assert pipeline.fallback_reason(module, [x]) is None
     return module
 
 
@@ -52,7 +52,7 @@ def close(fast) -> bool:
     with torch.no_grad():
         expected = copy.deepcopy(twin.original(fast)).double()(x.double())
         got = fast(x)
-        assert pipeline.obstacle(fast, [x]) is None
+        assert pipeline.fallback_reason(fast, [x]) is None
         return torch.allclose(got.double(), expected, rtol=1e-3, atol=1e-3)
 
 

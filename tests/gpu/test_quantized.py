@@ -60,7 +60,7 @@ def test_as_exact_as_eager(built: Pairs, name: str, rows: int) -> None:
     exact, eager = copy.deepcopy(module).double(), copy.deepcopy(module)
     x = torch.randn((rows, DEPTH) if name != "ByHand" else (3, rows // 3, DEPTH), device="cuda")
     with torch.no_grad():
-        assert pipeline.obstacle(fast, [x]) is None
+        assert pipeline.fallback_reason(fast, [x]) is None
         results = [f(y) for f, y in ((fast, x), (eager, x), (exact, x.double()))]
         states = [[b.clone() for b in f.buffers()] for f in (fast, exact)]
         again = fast(x)

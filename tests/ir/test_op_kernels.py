@@ -125,7 +125,7 @@ def test_kernels_compute_what_torch_does(kind: type[Any], target: str) -> None:
     fast = _built(module, inputs, target)
     double = [i.double() if i.is_floating_point() else i for i in inputs]
     with torch.no_grad():
-        assert pipeline.obstacle(fast, inputs) is None
+        assert pipeline.fallback_reason(fast, inputs) is None
         results = zip(kind.ops, fast(*inputs), module(*inputs), module(*double), strict=True)
         wrong = []
         for i, (op, made, eager, exact) in enumerate(results):

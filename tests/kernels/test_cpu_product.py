@@ -8,13 +8,14 @@ place of what was summed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
 
+import compiler
 from refold.codegen.headers import header, included
 from refold.emit.source import digest
 from refold.emit.template import render
@@ -36,13 +37,23 @@ def level(request) -> str:
 
 
 @pytest.fixture(scope="module")
-def call(level) -> Call:
+def optimized(level, request) -> Iterator[None]:
+    """The shorter command optimizes the widest level as it ships, and less what computes the same
+    by narrower vectors."""
+    with pytest.MonkeyPatch.context() as patch:
+        if level != AT_HAND and not request.config.getoption("--all"):
+            patch.setenv(compiler.OPTIMIZE, "-O1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def call(level, optimized) -> Call:
     """call(name, *arguments) runs an entry on tensors and sizes, compiled for one level."""
     return compiled(level, ["#define RF_TEST_NARROW"], ["narrow.h", "matmul.h"])
 
 
 @pytest.fixture(scope="module")
-def call_double(level) -> Call:
+def call_double(level, optimized) -> Call:
     """The same entries with arithmetic and elements of float64."""
     return compiled(level, ["#define RF_REAL double"], ["matmul.h"])
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from refold import pipeline
-from refold.convolve import DIRECT, PATCHES, STRIPS, Way, ways
+from refold.convolve import DIRECT, PATCHES, STRIPS, Algorithm, every_schedule
 from refold.derive import Options
 from refold.devices import DEVICES
 from refold.emit.cuda import compile_emitted
@@ -89,19 +89,19 @@ def resources_of(inner, target, way):
 @pytest.mark.parametrize("kind", ["ieee", "tf32"])
 @pytest.mark.parametrize("channels", [3, 8, 64])
 def test_convolutions_compile(channels, kind, tile, target):
-    (way,) = (w for w in ways() if w.tile == tile)
-    kernel = resources_of(torch.nn.Conv2d(channels, 96, 3), target, Way(way, kind))
+    (way,) = (w for w in every_schedule() if w.tile == tile)
+    kernel = resources_of(torch.nn.Conv2d(channels, 96, 3), target, Algorithm(way, kind))
     assert kernel.spilled <= SPILLED[tile] and kernel.registers <= REGISTERS[tile]
 
 
 @pytest.mark.parametrize("tile", ["broad", "slim"])
 @pytest.mark.parametrize("channels", [8, 64, 72])
 def test_convolutions_of_strips_compile(channels, tile):
-    (way,) = (w for w in ways(HOPPER) if w.tile == tile and w.kernels is STRIPS)
+    (way,) = (w for w in every_schedule(HOPPER) if w.tile == tile and w.kernels is STRIPS)
     if tile == "broad" and channels == 72:
         return  # its kernels and rows do not fit
     inner = torch.nn.Conv2d(channels, 96, 3)
-    kernel = resources_of(inner, "cuda:sm_90", Way(way, "tf32"))
+    kernel = resources_of(inner, "cuda:sm_90", Algorithm(way, "tf32"))
     assert (kernel.spilled, kernel.registers) == (0, 168)
 
 
@@ -114,8 +114,8 @@ def test_convolutions_of_other_forms_compile(form, kind, target):
         "volumes": (PATCHES, "features32", torch.nn.Conv3d(8, 32, 3)),
         "by itself": (DIRECT, "columns", torch.nn.Conv2d(64, 64, 3, groups=64)),
     }[form]
-    (way,) = (w for w in ways(HOPPER) if w.kernels is kernels and w.tile == tile)
-    kernel = resources_of(inner, target, Way(way, kind))
+    (way,) = (w for w in every_schedule(HOPPER) if w.kernels is kernels and w.tile == tile)
+    kernel = resources_of(inner, target, Algorithm(way, kind))
     assert kernel.spilled <= 16  # of two joined phases four words, for two blocks a processor
     assert kernel.registers <= (210 if (form, kind) == ("transposed", "ieee") else 128)
 
@@ -174,4 +174,4 @@ def test_without_a_gpu_the_original_is_taken_and_the_reason_said():
     x = torch.randn(5, 300)
     with torch.no_grad():
         assert torch.equal(fast(x), module(x))
-        assert "PyTorch finds no CUDA device" in str(pipeline.obstacle(fast, [x]))
+        assert "PyTorch finds no CUDA device" in str(pipeline.fallback_reason(fast, [x]))

@@ -8,7 +8,6 @@ read by nobody but PyTorch. The kernels that will run are what is measured. The 
 from __future__ import annotations
 
 import contextlib
-import math
 import operator
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,13 +18,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold.accuracy.errors import AGAIN, FACTOR, FACTOR_TF32, Error, error_of, meets, ratio_of
-from refold.backend.graphs import size_of, sizes_of
-from refold.backend.indices import bound
+from refold.backend.arguments import KINDS, drawn, laid
 from refold.backend.loaded import Boxed
 from refold.capture.aot import COPY, results_of
 
 SECONDS = 5.0  # after so many no further kind of values is begun
-MOVED = 1e3  # deviations
 LUCK = 4.0  # the bar of a result of n elements is higher by this over the root of n: deviations
 # what attention gives beside numbers: where a generator stood, which has no value where nothing is
 # dropped; what debuggers ask for
@@ -67,7 +64,7 @@ def measured(
     Raises Unmeasured where there is no memory for it, or a call cannot be made in float64.
     """
     made = _Measuring(module, ours, frozenset(parameters), tf32)
-    names = ("normal values", "positive values", "moved values")[: 2 + moved]
+    names = KINDS if moved else KINDS[:-1]
     start, best = time.perf_counter(), Measured(0.0, "", True)
     for name in names:
         if best.where and time.perf_counter() - start > SECONDS:
@@ -119,7 +116,7 @@ class _Measuring:
 
     def _results(self, name: str, draw: int) -> list[_Result]:
         try:
-            flats = self._drawn(name, draw)
+            flats = drawn(self.places, self.parameters, name, draw)
             # one after the other, and what is large waits in the host's memory
             truth = [_away(v) for v in self._run(_Exact(self.module).run, flats, torch.float64)]
             with _products(self.tf32):
@@ -139,49 +136,10 @@ class _Measuring:
         self, run: Callable[..., Any], flats: Sequence[Any], dtype: torch.dtype | None = None
     ) -> list[Any]:
         """Results, and what has been written to arguments, of a side with memory of its own."""
-        args = [_laid(f, n.meta["val"], dtype) for f, n in zip(flats, self.places, strict=True)]
+        args = [laid(f, n.meta["val"], dtype) for f, n in zip(flats, self.places, strict=True)]
         results = run(*args)
         results = list(results) if isinstance(results, (list, tuple)) else [results]
         return results + [args[i] for i in self.written]
-
-    def _drawn(self, name: str, draw: int) -> list[Any]:
-        """The memory of each argument: numbers, in the order in which they lie."""
-        seed = 1 + 10 * draw + ("normal values", "positive values", "moved values").index(name)
-        draws: dict[torch.device, torch.Generator] = {}
-        found: list[Any] = []
-        for node in self.places:
-            meta = node.meta["val"]
-            if not isinstance(meta, torch.Tensor):
-                found.append(size_of(meta) if isinstance(meta, torch.SymInt) else meta)
-                continue
-            if meta.device not in draws:
-                draws[meta.device] = torch.Generator(meta.device).manual_seed(seed)
-            shape, strides = sizes_of(meta.shape), sizes_of(meta.stride())
-            count = 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
-            draw_on = draws[meta.device]
-            if meta.dtype is torch.bool:
-                found.append(torch.rand(count, device=meta.device, generator=draw_on) < 0.5)
-            elif not meta.dtype.is_floating_point:
-                # rows that are all the same would be normalised to nothing but rounding
-                most = bound(node) if meta.dtype in (torch.int64, torch.int32) else 1
-                drawn = torch.randint(most, (count,), device=meta.device, generator=draw_on)
-                found.append(drawn.to(meta.dtype))
-            else:
-                flat = torch.randn(count, device=meta.device, generator=draw_on)
-                found.append(self._scaled(flat, node.name, name, shape).to(meta.dtype))
-        return found
-
-    def _scaled(
-        self, flat: torch.Tensor, node: str, name: str, shape: Sequence[int]
-    ) -> torch.Tensor:
-        if node in self.parameters:
-            # a weight about as modules begin with it, whichever way it is multiplied; of a vector,
-            # which may be a variance, no sign
-            inner = max(shape[0], math.prod(shape[1:])) if len(shape) > 1 else 0
-            return flat * inner**-0.5 if inner else 0.5 + flat.abs().clamp(max=1.0)
-        if name == "positive values":
-            return 0.5 + flat.abs().clamp(max=1.0)
-        return flat + MOVED if name == "moved values" else flat
 
 
 def _is_state(result: Any) -> bool:
@@ -230,14 +188,6 @@ def _narrow(value: Any) -> Any:
         return torch.float32
     is_wide = isinstance(value, torch.Tensor) and value.dtype is torch.float64
     return value.float() if is_wide else value
-
-
-def _laid(flat: Any, meta: Any, dtype: torch.dtype | None) -> Any:
-    """A tensor with memory of its own, laid out as the graph is given it."""
-    if not isinstance(flat, torch.Tensor):
-        return flat
-    wide = dtype if dtype is not None and flat.is_floating_point() else flat.dtype
-    return flat.to(wide, copy=True).as_strided(sizes_of(meta.shape), sizes_of(meta.stride()))
 
 
 def _away(value: Any) -> Any:

@@ -88,11 +88,12 @@ def chosen(
     reason = reason or "it gains by price"
     other = None
     if run is None or options.measure:
-        other = _Inductors.of(_copied(module) if captured else module, inputs, plain)
+        again = captured or run is not None  # it is read once more
+        other = _Inductors.of(_copied(module) if again else module, inputs, plain)
     if run is not None and other is not None:
         try:
             with torch.utils._python_dispatch._disable_current_modes():
-                timing = timed(run, other.run, metas)
+                timing = timed(run, other.run, module, check.parameters)
             said["ratio"] = timing.ratio
             reason = f"measured {timing.ratio:.2f} times as fast as Inductor's"
             if not is_faster(timing):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 
-from refold.backend.graphs import size_of, sizes_of
+from refold.backend.arguments import examples
 from refold.backend.loaded import Boxed
 from refold.measure import Timing, compare
 
@@ -21,27 +21,39 @@ def is_faster(timing: Timing) -> bool:
     return timing.ratio >= FASTER and timing.low >= 1
 
 
-def example(metas: Sequence[Any]) -> list[Any]:
-    """Arguments that are laid out like those of a graph. Numbers are between 0.5 and 1.5, so that
-    none is denormal or out of a range; integers are 0, which is an index anywhere."""
-    return [_made(m) for m in metas]
+def _is_finite(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return True
+    return bool(value.isfinite().all())
 
 
-def _made(meta: Any) -> Any:
-    if not isinstance(meta, torch.Tensor):
-        return size_of(meta) if isinstance(meta, torch.SymInt) else meta
-    made = torch.empty_strided(
-        sizes_of(meta.shape), sizes_of(meta.stride()), dtype=meta.dtype, device=meta.device
-    )
-    return made.uniform_(0.5, 1.5) if made.is_floating_point() else made.zero_()
+def _given(
+    other: Callable[[list[Any]], Any], module: torch.fx.GraphModule, parameters: Collection[str]
+) -> list[Any]:
+    """Arguments of which results are finite, if there are: what is not a kernel may compute again,
+    slowly, which says nothing about real ones."""
+    given: list[Any] = []
+    for given in examples(module, parameters):
+        if all(map(_is_finite, other(list(given)))):
+            break
+    return given
 
 
-def timed(ours: Boxed, other: Callable[[list[Any]], Any], metas: Sequence[Any]) -> Timing:
-    """Both on the same arguments, in turns. A graph may write to its arguments. The random state is
-    left as it was."""
+def timed(
+    ours: Boxed,
+    other: Callable[[list[Any]], Any],
+    module: torch.fx.GraphModule,
+    parameters: Collection[str],
+) -> Timing:
+    """Both on the same arguments of a graph, in turns. The graph may write to its arguments. The
+    random state is left as it was.
+
+    parameters: the placeholders that are parameters or buffers.
+    """
+    metas = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
     devices = {m.device for m in metas if isinstance(m, torch.Tensor) and m.device.type == "cuda"}
-    with torch.random.fork_rng(sorted(d.index or 0 for d in devices)):
-        given = example(metas)
     kind = "cuda" if devices else "cpu"
     with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.random.fork_rng(sorted(d.index or 0 for d in devices)):
+            given = _given(other, module, parameters)
         return compare(lambda: other(list(given)), lambda: ours(list(given)), kind, SECONDS)

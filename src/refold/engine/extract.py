@@ -22,13 +22,25 @@ SWAPS = 20_000
 
 @dataclass
 class _Charges:
-    """Seconds of each node, and the memory passes that several nodes may share."""
+    """Seconds of each node, and the memory passes that several nodes may share. Nothing joins the
+    e-graph meanwhile."""
 
     egraph: EGraph
     pricer: Pricer
 
     def __post_init__(self) -> None:
         self.known: dict[Node, Charge] = {}
+        self._alone: dict[Node, tuple[float, tuple[int, ...]]] = {}
+
+    def alone(self, node: Node) -> tuple[float, tuple[int, ...]]:
+        """Seconds of a node that shares nothing, and the classes of its inputs."""
+        known = self._alone.get(node)
+        if known is None:
+            extra, find = self.shared(node), self.egraph.find
+            seconds = self(node) + (extra[1] if extra else 0.0)
+            known = seconds, tuple(find(i) for i in self.egraph.children(node))
+            self._alone[node] = known
+        return known
 
     def _of(self, node: Node) -> Charge:
         known = self.known.get(node)
@@ -116,11 +128,10 @@ def _cheapest_trees(egraph: EGraph, charges: _Charges, there: Iterable[int] = ()
         again: dict[int, None] = {}
         for c in queue:
             for node in egraph.members[c]:
-                inner = [total.get(egraph.find(i)) for i in egraph.children(node)]
-                if any(t is None for t in inner):
+                cost, inputs = charges.alone(node)
+                if not all(i in total for i in inputs):
                     continue
-                extra = charges.shared(node)
-                cost = charges(node) + (extra[1] if extra else 0.0) + sum(t or 0.0 for t in inner)
+                cost += sum(total[i] for i in inputs)
                 if c not in total or cost < total[c] * (1 - 1e-12):
                     total[c] = cost
                     choice[c] = node

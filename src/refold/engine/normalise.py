@@ -32,12 +32,20 @@ class Rewrite:
 
 
 class Normaliser:
-    """Rewrites nodes to their normal form; remembers what it did."""
+    """Rewrites nodes to their normal form; remembers what it did.
+
+    settled: nodes that no rule changes, which are not asked again; for the same rules and bans.
+    """
 
     def __init__(
-        self, rules: Iterable[Rule], budget: int, banned: Collection[Ban] = frozenset()
+        self,
+        rules: Iterable[Rule],
+        budget: int,
+        banned: Collection[Ban] = frozenset(),
+        settled: set[Node] | None = None,
     ) -> None:
         self.banned = banned
+        self.settled = set() if settled is None else settled
         self.by_op = index(r for r in rules if r.simplify is not False and len(r.patterns) == 1)
         self.view = Plain()
         self.done: dict[Node, Node] = {}
@@ -71,8 +79,9 @@ class Normaliser:
         return result
 
     def _first(self, node: Node) -> Rewrite | None:
-        if len(self.steps) >= self.budget:
+        if len(self.steps) >= self.budget or node in self.settled:
             return None
+        undone = False  # a rule would go back to what is being rewritten, and may elsewhere not
         parametric = self.view.parametric(node)
         for rule in self.by_op.get(node.op, ()):
             if (rule.name, node) in self.banned:
@@ -83,9 +92,14 @@ class Normaliser:
                 made = replacement(rule, found)
                 if made is None or made[0] is node or not same_type(made[0], node):
                     continue
-                if made[0] in self.open or (parametric and not _drops(node, made[0], found)):
+                if parametric and not _drops(node, made[0], found):
+                    continue
+                if made[0] in self.open:
+                    undone = True
                     continue
                 return Rewrite(rule, node, made[0])
+        if not undone:
+            self.settled.add(node)
         return None
 
 
@@ -116,14 +130,18 @@ def index(rules: Iterable[Rule]) -> Mapping[str, list[Rule]]:
 
 
 def normalise(
-    graph: Graph, rules: Iterable[Rule], banned: Collection[Ban] = frozenset()
+    graph: Graph,
+    rules: Iterable[Rule],
+    banned: Collection[Ban] = frozenset(),
+    settled: set[Node] | None = None,
 ) -> tuple[Graph, tuple[Rewrite, ...]]:
-    """The graph in normal form, and the steps that led there."""
+    """The graph in normal form, and the steps that led there. settled: of the same rules and bans,
+    nodes that none of them changes; more are added."""
     nodes = graph.nodes()
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:
-        work = Normaliser(rules, STEPS_PER_NODE * len(nodes), banned)
+        work = Normaliser(rules, STEPS_PER_NODE * len(nodes), banned, settled)
         roots = [work.normal(r) for r in graph.roots()]
     finally:
         sys.setrecursionlimit(limit)

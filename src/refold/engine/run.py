@@ -67,11 +67,12 @@ def optimize(
     for root in graph.roots():
         egraph.add(root)
     merge(egraph, rules)
-    normal, rewrites = _directed(egraph, graph, rules, banned)
+    settled: set[Node] = set()
+    normal, rewrites = _directed(egraph, graph, rules, banned, settled)
     saturate(egraph, rules, budget, banned)
     extracted = extract(egraph, list(graph.roots()), [graph, normal], pricer)
     # what the e-graph found may be open to the directed pass again
-    again = [_directed(egraph, g, rules, banned)[0] for g in extracted]
+    again = [_directed(egraph, g, rules, banned, settled)[0] for g in extracted]
     prices = {
         g: pricer.price(g, _originals(egraph, graph, g))
         for g in last(graph, (normal, *extracted, *again), pricer)
@@ -112,10 +113,14 @@ def last(graph: Graph, found: Iterable[Graph], pricer: Pricer) -> list[Graph]:
 
 
 def _directed(
-    egraph: EGraph, graph: Graph, rules: tuple[Rule, ...], banned: Collection[Ban]
+    egraph: EGraph,
+    graph: Graph,
+    rules: tuple[Rule, ...],
+    banned: Collection[Ban],
+    settled: set[Node],
 ) -> tuple[Graph, tuple[Rewrite, ...]]:
     """The normal form of `graph` and how it came; the e-graph learns why they are equal."""
-    normal, rewrites = normalise(graph, rules, banned)
+    normal, rewrites = normalise(graph, rules, banned, settled)
     for step in rewrites:
         egraph.union(step.before, step.after, step.rule)
     for root in (*graph.roots(), *normal.roots()):

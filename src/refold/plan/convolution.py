@@ -41,7 +41,7 @@ class ConvolutionKernel:
         return f"{self.kind}: {name} tiles of {high} features x {wide} places"
 
 
-def unfit(node: Node, on_cpu: bool = False) -> str | None:
+def unsupported(node: Node, on_cpu: bool = False) -> str | None:
     """Why no kernel of ours computes a node, whatever is faster; None where one does. on_cpu: by
     those for the CPU, which compute any number of features."""
     if node.op not in CONVOLUTIONS:

@@ -9,7 +9,7 @@ from refold.convolve import Convolution
 from refold.devices import DeviceModel
 from refold.families import BY_NAME
 from refold.families.family import Sizes
-from refold.plan.convolution import of_node, unfit
+from refold.plan.convolution import of_node, unsupported
 from refold.plan.plan import ExternCall, Group, Plan, Step
 from refold.planner.buffers import placed
 from refold.schedule import ScheduleChooser
@@ -47,5 +47,5 @@ def convolutions_of(plan: Plan, on_cpu: bool = False) -> Iterator[Convolution]:
         node = (
             step.node if isinstance(step, ExternCall) else step.product if step.is_product else None
         )
-        if node is not None and unfit(node, on_cpu) is None:
+        if node is not None and unsupported(node, on_cpu) is None:
             yield of_node(node)

@@ -9,7 +9,7 @@ from refold.families.epilogue import epilogue
 from refold.families.family import Claim
 from refold.families.view import View
 from refold.ir import Node
-from refold.plan.convolution import of_node, unfit
+from refold.plan.convolution import of_node, unsupported
 from refold.plan.draft import Draft
 from refold.plan.layout import turned_forth
 from refold.plan.memory import source
@@ -38,7 +38,7 @@ def grow(draft: Draft, node: Node, view: View) -> str | None:
 def refusal(node: Node, view: View) -> str | None:
     """Why PyTorch's call computes a node; None where one of our kernels does."""
     on_cpu = view.device.device.toolchain == "cpp"
-    reason = unfit(node, on_cpu)
+    reason = unsupported(node, on_cpu)
     if reason is not None:
         return reason
     if any(view.memory(i) != torch.float32 or source(i) is not i for i in node.inputs):
@@ -46,7 +46,7 @@ def refusal(node: Node, view: View) -> str | None:
     if any(turned_forth(r) for r in view.read_by(node)):
         return "images whose channels lie last"
     choice, c = view.device.convolutions, of_node(node)
-    way = None if choice is None else choice(c)
-    if way is None or not (on_cpu or takes(way.schedule, c, way.kind)):
+    algorithm = None if choice is None else choice(c)
+    if algorithm is None or not (on_cpu or takes(algorithm.schedule, c, algorithm.kind)):
         return "the library's call is taken to be faster"
     return None

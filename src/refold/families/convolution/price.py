@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from refold.convolve import Convolution, Way, takes, tile_products
+from refold.convolve import Algorithm, Convolution, takes, tile_products
 from refold.devices import DeviceModel
 from refold.families.prices import computed, moved
 from refold.ir import Node
-from refold.plan.convolution import ConvolutionKernel, of_node, unfit
+from refold.plan.convolution import ConvolutionKernel, of_node, unsupported
 from refold.plan.plan import Group
 from refold.price import Charge, Parametric, Price, product_seconds, size_bytes
 
 
 def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge | None:
     """Of a convolution by itself; what follows it is charged for by itself."""
-    if device.convolutions is None or unfit(node, _on_cpu(device)) is not None:
+    if device.convolutions is None or unsupported(node, _on_cpu(device)) is not None:
         return None
     c = of_node(node)
-    way = device.convolutions(c)
-    if way is None or not (_on_cpu(device) or takes(way.schedule, c, way.kind)):
+    algorithm = device.convolutions(c)
+    if algorithm is None or not (_on_cpu(device) or takes(algorithm.schedule, c, algorithm.kind)):
         return None
     read = sum(size_bytes(i) for i in node.inputs[:2]) / device.bandwidth
     written = size_bytes(node) / device.bandwidth
-    busy = product_seconds(node, device) if _on_cpu(device) else _busy(c, way, device)
+    busy = product_seconds(node, device) if _on_cpu(device) else _busy(c, algorithm, device)
     return Charge(max(busy, read) + device.called + written)
 
 
 def price(group: Group, device: DeviceModel) -> Price:
     kernel = group.kernel
     if isinstance(kernel, ConvolutionKernel):
-        busy = _busy(of_node(group.product), Way(kernel.schedule, kernel.kind), device)
+        busy = _busy(of_node(group.product), Algorithm(kernel.schedule, kernel.kind), device)
     else:
         busy = product_seconds(group.product, device)
     return Price.of(
@@ -43,8 +43,8 @@ def _on_cpu(device: DeviceModel) -> bool:
     return device.device.toolchain == "cpp"
 
 
-def _busy(c: Convolution, way: Way, device: DeviceModel) -> float:
+def _busy(c: Convolution, algorithm: Algorithm, device: DeviceModel) -> float:
     """Seconds of its tiles; a rate is that of three products of 16 bits (devices/table.py)."""
-    parts = 1.0 if way.kind == "ieee" else 1 / 3
-    flops = 2 * tile_products(way.schedule, c)
-    return flops * parts * way.schedule.kernels.slow / device.product_flops
+    parts = 1.0 if algorithm.kind == "ieee" else 1 / 3
+    flops = 2 * tile_products(algorithm.schedule, c)
+    return flops * parts * algorithm.schedule.kernels.slow / device.product_flops

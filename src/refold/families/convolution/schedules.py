@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refold.convolve import IMPLICIT, PATCHES, STRIPS, candidates, ways
+from refold.convolve import IMPLICIT, PATCHES, STRIPS, candidates, every_schedule
 from refold.devices import DeviceModel
 from refold.plan.convolution import CONVOLUTION, ConvolutionKernel, of_node
 from refold.plan.plan import Group
@@ -13,7 +13,7 @@ from refold.schedule import Schedule, ScheduleChooser
 
 def of_device(device: DeviceModel) -> list[Schedule]:
     """All that the device has."""
-    return ways(device.device.features) if device.device.toolchain == "cuda" else []
+    return every_schedule(device.device.features) if device.device.toolchain == "cuda" else []
 
 
 def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) -> Group:
@@ -21,15 +21,15 @@ def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) 
     if device.device.toolchain == "cpp":
         return group
     c = of_node(group.product)
-    way = device.convolutions(c) if device.convolutions is not None else None
-    if way is None:
+    algorithm = device.convolutions(c) if device.convolutions is not None else None
+    if algorithm is None:
         raise ValueError(f"{group.name}: expected a device whose convolutions are our kernels'")
-    chosen = way.schedule
+    chosen = algorithm.schedule
     if choose is not None:
-        given = choose(c.features, c.pixels, c.depth, way.kind)
-        known = candidates(c, way.kind, device.device.features)
+        given = choose(c.features, c.pixels, c.depth, algorithm.kind)
+        known = candidates(c, algorithm.kind, device.device.features)
         chosen = given if given in (w.schedule for w in known) else chosen
     packed = chosen.kernels in (IMPLICIT, STRIPS)
-    packs = ((group.sides[1], CONVOLUTION + way.kind),) if packed else ()
+    packs = ((group.sides[1], CONVOLUTION + algorithm.kind),) if packed else ()
     at_once = c.at_once(chosen) if chosen.kernels is PATCHES else 0
-    return replace(group, kernel=ConvolutionKernel(way.kind, chosen, packs, at_once))
+    return replace(group, kernel=ConvolutionKernel(algorithm.kind, chosen, packs, at_once))
