@@ -23,6 +23,10 @@ from refold.judge.wire.memory import Starved, exhausted
 from refold.judge.worker.looks import LEAST
 from refold.judge.worker.steps import FACT, GRADS, Step
 
+_WRITES = (
+    *("write", "write_part", "write_state", "load", "load_part", "restore", "put_back", "embed"),
+    *("parametrize", "restructure", "update"),
+)
 _FIRST = "first"  # the label of a call before a type is changed
 _BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
 _LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
@@ -120,8 +124,18 @@ def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Itera
             continue
         reason, worst = wrong
         case = f"{life.case}: {label}" if life.case else label
-        yield session.fail(life.status, case, reason, worst)
+        yield session.fail(_status(life, label), case, reason, worst)
         return  # what follows, follows from it
+
+
+def _status(life: Life, label: str) -> Status:
+    """What is wrong before any weight was written is not stale."""
+    for step in life.steps:
+        if step["do"] in _WRITES or life.status is not Status.STALE_WEIGHTS:
+            break
+        if step.get("label") == label:
+            return Status.WRONG_NUMERICS
+    return life.status
 
 
 def _stale(label: str, mine: Lived, theirs: Lived, instead: str | None) -> bool:
