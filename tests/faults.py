@@ -34,14 +34,15 @@ FILES = ("pyproject.toml", "README.md", "DESIGN.md", "Makefile")
 
 @dataclass(frozen=True)
 class Fault:
-    """file, old, new: the first `old` in src/refold/`file` becomes `new`. tests: arguments of
-    pytest; `-k` keeps a part of a file where one part is enough."""
+    """file, old, new: the first `old` in src/refold/`file` becomes `new`, or each does. tests:
+    arguments of pytest; `-k` keeps a part of a file where one part is enough."""
 
     name: str
     file: str
     old: str
     new: str
     tests: tuple[str, ...]
+    each: bool = False
 
 
 FAULTS = (
@@ -217,6 +218,7 @@ FAULTS = (
         'for index in set(reply["changed"]) - set(truth.eager.changed):',
         "for index in set():",
         ("tests/judge/test_candidates.py", "-k", "reject_23 or reject_34"),
+        each=True,  # inputs as they are, and views of them
     ),
     Fault(
         "the judge does not compare where values are not finite",
@@ -307,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if fault.old not in before:
                 print(f"{fault.name}: {fault.file} has no {fault.old!r} any more")
                 return 2
-            path.write_text(before.replace(fault.old, fault.new, 1))
+            path.write_text(before.replace(fault.old, fault.new, -1 if fault.each else 1))
             found = run(tree, fault.tests, first=True)
             path.write_text(before)
             missed += not found.failed
