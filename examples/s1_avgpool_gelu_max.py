@@ -4676,6 +4676,7 @@ _refold_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
 if _refold_empty is None:
     _refold_current = type(None)  # no device is the current one: see below
 _refold_workspaces = {}
+_REFOLD_KEPT = 1 << 25  # bytes: more than so many to work in are let go of after a call
 
 
 def _refold_empty_on(device):
@@ -4695,6 +4696,9 @@ def _refold_workspace(size, stream, device):
         return 0, 0
     scratch, arrivals = size
     capturing = torch.cuda.is_current_stream_capturing()
+    if scratch > _REFOLD_KEPT and not capturing:
+        large = torch.empty(scratch, dtype=torch.uint8, device=torch.device("cuda", device))
+        return large.data_ptr(), _refold_workspace((0, arrivals), stream, device)[1], large
     have = None if capturing else _refold_workspaces.get((device, stream))
     if have is not None:
         if scratch <= have[2] and arrivals <= have[3]:
@@ -4872,18 +4876,27 @@ _REFOLD_NO_HEADERS = {
 }
 # what NVRTC has no headers of: names that the host's templates have
 _REFOLD_NAMES = {
-    "cuda_runtime.h": "using cudaStream_t = struct CUstream_st*;\n",
+    "cuda_runtime.h": """#pragma once
+typedef struct CUstream_st* cudaStream_t;
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
+""",
     "cstdint": """#pragma once
-using int8_t = signed char;
-using uint8_t = unsigned char;
-using int16_t = short;
-using uint16_t = unsigned short;
-using int32_t = int;
-using uint32_t = unsigned;
-using int64_t = long;
-using uint64_t = unsigned long;
-using uintptr_t = unsigned long;
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+typedef unsigned long uintptr_t;
 #define INT32_MAX 2147483647
+#define INT32_MIN (-INT32_MAX - 1)
+#define UINT32_MAX 4294967295u
+#define INT64_MAX 9223372036854775807l
+#define INT64_MIN (-INT64_MAX - 1)
+#define UINT64_MAX 18446744073709551615ul
 #define offsetof(type, member) ((unsigned long)&((type*)0)->member)
 """,
     "type_traits": """#pragma once
@@ -4898,8 +4911,8 @@ template <bool B, class T, class F> using conditional_t = typename conditional<B
 }
 # after the rows: their handles. Calls hold a lock (launch_on).
 _REFOLD_HANDLES = r"""
-using Load = int(void**, const void*, void*, void*, unsigned, void*, void*, unsigned);
-using Find = int(void**, void*, const char*);
+typedef int Load(void**, const void*, void*, void*, unsigned, void*, void*, unsigned);
+typedef int Find(void**, void*, const char*);
 static void* libraries[2];
 extern "C" const char* rf_handle(void* given, int code, void** handle) {
   static thread_local char text[128];
@@ -5002,9 +5015,9 @@ def _refold_compiled_apart(
     for file, text in files.items():
         with open(os.path.join(folder, file), "w") as opened:
             opened.write(text)
-    shared = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w"]
+    shared = ["-std=c++17", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-w"]
     told = [*shared, "-DRF_APART", *defined, "-I.", *headers]
-    _refold_told([*told, "-S", "host.cpp", "-o", "host.s"], folder)
+    _refold_by_compiler([*told, "-S", "host.cpp", "-o", "host.s"], folder)
     with open(os.path.join(folder, "host.s")) as opened:
         kernels = _refold_undefined(opened.read())
     options = [f"--gpu-architecture={own}", "-std=c++17", "-default-device", f"-I{include}"]
@@ -5022,13 +5035,15 @@ def _refold_compiled_apart(
     rows += [f'Row {kernel} = {{"{kernel}", {{}}}};' for kernel in kernels]
     with open(os.path.join(folder, "rows.cpp"), "w") as opened:
         opened.write("\n".join([*rows, "}", _REFOLD_HANDLES]))
-    linked = ["host.s", "rows.cpp", runtime, "-ldl", "-lpthread", "-lrt", "-Wl,--exclude-libs,ALL"]
-    _refold_told([*shared, "-shared", *linked, "-o", f"{name}.so"], folder)
+    linked = ["host.s", "rows.cpp", runtime, "-ldl", "-lpthread", "-lrt"]
+    if not runtime.endswith(".a"):  # of CUDA 12
+        linked += ["-Xlinker", "-rpath", "-Xlinker", os.path.dirname(runtime)]
+    _refold_by_compiler([*shared, "-shared", *linked, "-o", f"{name}.so"], folder)
     shutil.rmtree(os.path.join(folder, "crt"))
     return os.path.join(folder, f"{name}.so")
 
 
-def _refold_told(arguments: Sequence[str], folder: str) -> None:
+def _refold_by_compiler(arguments: Sequence[str], folder: str) -> None:
     """Run the C++ compiler in a folder. Raises RuntimeError."""
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     if not compiler or shutil.which(compiler[0]) is None:

@@ -98,7 +98,7 @@ FAULTS = (
         "a value is narrowed although others read it",
         "plan/memory.py",
         "if len(wanted) == 1 and all(map(is_narrowing, readers)):",
-        "if any(map(is_narrowing, readers)):",
+        "if wanted := {r.dtype for r in readers if is_narrowing(r)}:",
         ("tests/test_plan_reference.py", "tests/test_dtypes.py", "tests/test_random_models.py"),
     ),
     Fault(
