@@ -5473,7 +5473,7 @@ def _refold_compiled_apart(
     for file, text in files.items():
         with open(os.path.join(folder, file), "w") as opened:
             opened.write(text)
-    shared = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w"]
+    shared = ["-std=c++17", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-w"]
     told = [*shared, "-DRF_APART", *defined, "-I.", *headers]
     _refold_by_compiler([*told, "-S", "host.cpp", "-o", "host.s"], folder)
     with open(os.path.join(folder, "host.s")) as opened:
@@ -5493,7 +5493,9 @@ def _refold_compiled_apart(
     rows += [f'Row {kernel} = {{"{kernel}", {{}}}};' for kernel in kernels]
     with open(os.path.join(folder, "rows.cpp"), "w") as opened:
         opened.write("\n".join([*rows, "}", _REFOLD_HANDLES]))
-    linked = ["host.s", "rows.cpp", runtime, "-ldl", "-lpthread", "-lrt", "-Wl,--exclude-libs,ALL"]
+    linked = ["host.s", "rows.cpp", runtime, "-ldl", "-lpthread", "-lrt"]
+    if not runtime.endswith(".a"):  # of CUDA 12
+        linked += ["-Xlinker", "-rpath", "-Xlinker", os.path.dirname(runtime)]
     _refold_by_compiler([*shared, "-shared", *linked, "-o", f"{name}.so"], folder)
     shutil.rmtree(os.path.join(folder, "crt"))
     return os.path.join(folder, f"{name}.so")

@@ -204,13 +204,36 @@ class Calls:
                 self.kept[f"{keep}{i}"] = self.model(*self.slots[slot])
 
     def do_fresh_calls(self, slot: str, count: int) -> int:
-        """``count`` calls, each on new values in new memory; bytes that the device holds then."""
+        """``count`` calls, each on new values in new memory; bytes in use then, of the device or of
+        the C library's heap: what is resident may have been free before."""
         with torch.no_grad():
             for i in range(count):
                 scale = 1.0 + (i % 64) / 1024
                 self.model(*[draws.mapped(v, lambda t, s=scale: t * s) for v in self.slots[slot]])
         gc.collect()
-        return torch.cuda.memory_allocated() if self.device.type == "cuda" else 0
+        return torch.cuda.memory_allocated() if self.device.type == "cuda" else _in_use()
+
+
+_NUMBERS = (
+    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+)
+
+
+class _Heap(ctypes.Structure):
+    """What ``mallinfo2`` of the GNU C library gives; of 2.33 and later."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in _NUMBERS]
+
+
+def _in_use() -> int:
+    """Bytes of the heap that are in use; 0 where nothing tells."""
+    info = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if info is None:
+        return 0
+    info.restype = _Heap
+    heap = info()
+    return int(heap.uordblks + heap.hblkhd)
 
 
 def _viewed(tree: Tree) -> Tree:

@@ -84,7 +84,7 @@ def _leaks(session: Session) -> Iterator[Failure]:
     least = max(16, -(-_SHOWN // size))
     if size < _LEAST or size * least * _GROWTH[-1] > 1 << 30:
         raise Skip("inputs are too small, or too large, for a leak to show")
-    host, sizes = session.enter(), []
+    host, sizes = session.enter(), list[tuple[int, int]]()
     host.request("put", 60, slot="leak", inputs=given)
     began = time.perf_counter()
     host.request("fresh_calls", 120, slot="leak", count=_PACE)
@@ -95,22 +95,28 @@ def _leaks(session: Session) -> Iterator[Failure]:
     most = min(_MOST, int(_LONGEST / 4 / pace / _GROWTH[-1]), (1 << 30) // size // _GROWTH[-1])
     part, done = max(least, most), 0
     before = _held_open(host.pid)
+
+    def called(count: int) -> None:
+        used = int(host.request("fresh_calls", 120, slot="leak", count=count))
+        sizes.append((used, resident(host.pid) if session.device.type == "cpu" else 0))
+
+    def slope_of(count: int) -> float:
+        return max(now - then for now, then in zip(sizes[-1], sizes[-2], strict=True)) / count
+
     for parts in _GROWTH:
-        allocated = host.request("fresh_calls", 120, slot="leak", count=parts * part - done)
+        called(parts * part - done)
         done = parts * part
-        sizes.append(resident(host.pid) if session.device.type == "cpu" else int(allocated))
         if parts == _GROWTH[0]:
             yield from _left_open(session, before, _held_open(host.pid), part)
     session.cases += 1
     last = part * (_GROWTH[-1] - _GROWTH[-2])
-    slope, little = (sizes[-1] - sizes[-2]) / last, max(_LITTLE, size / 64)
+    slope, little = slope_of(last), max(_LITTLE, size / 64)
     for _ in range(_AGAIN):  # what has an end comes to it; a page more or less is chance
         if not little < slope <= size / 2:
             break
-        allocated = host.request("fresh_calls", 120, slot="leak", count=last)
+        called(last)
         done += last
-        sizes.append(resident(host.pid) if session.device.type == "cpu" else int(allocated))
-        slope = min(slope, (sizes[-1] - sizes[-2]) / last)
+        slope = min(slope, slope_of(last))
     session.entered("", written=True)
     if slope > min(little, size / 2):
         detail = (
