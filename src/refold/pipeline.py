@@ -223,7 +223,7 @@ def timed_convolutions(
         try:
             features, kind = device.device.features, target.device
             table.fill(wanted, lambda c, allowed: measured(c, allowed, features, build, kind))
-        except RuntimeError as error:
+        except Exception as error:  # whatever it is, the rule is there
             progress(f"convolutions are as known, because timing failed: {_first_line(error)}")
     rule = device.convolutions
     if (by_default or on_cpu) and rule is not None:
