@@ -78,6 +78,15 @@ def test_terms_that_cancel_are_found() -> None:
     assert not error(lambda x: x.var(1, correction=0), by_squares, torch.randn(32, 256)).good
 
 
+def test_each_of_a_list_is_a_result() -> None:
+    def parts(x: torch.Tensor) -> list[torch.Tensor]:
+        return list(torch.ops.aten.split.Tensor(x * 2, 2))
+
+    assert error(parts, parts, torch.randn(8)).good
+    last_off = error(parts, lambda x: [*parts(x)[:3], parts(x)[3] + 1], torch.randn(8))
+    assert not last_off.good and last_off.where.startswith("result 3")
+
+
 def test_where_a_generator_stood_is_no_number() -> None:
     """PyTorch's attention on GPUs gives it without a value where nothing is dropped."""
 

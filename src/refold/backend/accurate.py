@@ -150,7 +150,8 @@ def _is_state(result: Any) -> bool:
     op = call.target if isinstance(call, torch.fx.Node) else None
     if not isinstance(op, torch._ops.OpOverload) or not isinstance(index, int):
         return False
-    return op._schema.returns[index].name in STATES
+    returns = op._schema.returns  # a list of tensors is one
+    return index < len(returns) and returns[index].name in STATES
 
 
 class _Exact(torch.fx.Interpreter):
