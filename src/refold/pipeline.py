@@ -41,7 +41,7 @@ class OptimizeError(Exception):
     """Optimizing failed; the text is one line for the user."""
 
 
-# convolutions of a model that are timed where nobody asked for it: each takes half a minute
+# convolutions of a model that are timed where nobody asked for it: each is compiled several times
 _MOST_TIMED_ON_GPU = 3
 
 

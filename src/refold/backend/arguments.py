@@ -13,6 +13,7 @@ from refold.backend.indices import bound
 
 KINDS = ("normal values", "positive values", "moved values")
 MOVED = 1e3  # deviations
+SMALL = 2.0**-64  # of gradients that come in
 
 
 def drawn(
@@ -67,12 +68,33 @@ def laid(flat: Any, meta: Any, dtype: torch.dtype | None = None) -> Any:
     if not isinstance(flat, torch.Tensor):
         return flat
     wide = dtype if dtype is not None and flat.is_floating_point() else flat.dtype
-    return flat.to(wide, copy=True).as_strided(sizes_of(meta.shape), sizes_of(meta.stride()))
+    return _viewed(flat.to(wide, copy=True), meta)
+
+
+def _viewed(flat: Any, meta: Any) -> Any:
+    if not isinstance(flat, torch.Tensor):
+        return flat
+    return flat.as_strided(sizes_of(meta.shape), sizes_of(meta.stride()))
+
+
+def _comes_in(place: torch.fx.Node) -> bool:
+    """Is it a gradient of a result, by AOTAutograd's name for it?"""
+    meta = place.meta["val"]
+    is_float = isinstance(meta, torch.Tensor) and meta.is_floating_point()
+    return is_float and place.name.startswith("tangents_")
 
 
 def examples(module: torch.fx.GraphModule, parameters: Collection[str]) -> Iterator[list[Any]]:
-    """Arguments of a graph, of one kind after the other."""
+    """Arguments of a graph, of one kind after the other.
+
+    A backward is linear in the gradients that come in. What was saved for it is made up, and may
+    let them grow out of range: so they are small, too.
+    """
     places = [n for n in module.graph.nodes if n.op == "placeholder"]
+    incoming = [i for i, n in enumerate(places) if _comes_in(n)]
     for name in KINDS[:-1]:
-        flats = drawn(places, parameters, name)
-        yield [laid(f, n.meta["val"]) for f, n in zip(flats, places, strict=True)]
+        for size in (1.0, SMALL) if incoming else (1.0,):
+            flats = drawn(places, parameters, name)
+            for i in incoming:
+                flats[i] = flats[i] * size
+            yield [_viewed(f, n.meta["val"]) for f, n in zip(flats, places, strict=True)]

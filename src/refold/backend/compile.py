@@ -64,4 +64,4 @@ def _inner(
         tell(report, options.report)
         if key is not None and lasting and isinstance(run, kept.Kept):
             kept.keep(key, run, inputs)
-    return kept.told_apart(run)
+    return kept.without_empty_key(run)

@@ -200,8 +200,8 @@ def key_of(
     return key
 
 
-def told_apart(run: Any) -> Any:
-    """What AOTAutograd is given: a graph that was kept, or a function without a key.
+def without_empty_key(run: Any) -> Any:
+    """What AOTAutograd is given: a graph that was kept, or else a function, which has no key.
 
     PyTorch 2.11 takes whatever has the attribute of a key, None among it, for kept, and fails.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -30,13 +31,16 @@ def _is_finite(value: Any) -> bool:
 def _given(
     other: Callable[[list[Any]], Any], module: torch.fx.GraphModule, parameters: Collection[str]
 ) -> list[Any]:
-    """Arguments of which results are finite, if there are: what is not a kernel may compute again,
-    slowly, which says nothing about real ones."""
-    given: list[Any] = []
+    """Arguments of which results are finite, or else as many as there are: what is not a kernel may
+    compute again, slowly, which says nothing about real ones."""
+    best, least = list[Any](), math.inf
     for given in examples(module, parameters):
-        if all(map(_is_finite, other(list(given)))):
+        wrong = sum(not _is_finite(r) for r in other(list(given)))
+        if wrong < least:
+            best, least = given, wrong
+        if wrong == 0:
             break
-    return given
+    return best
 
 
 def timed(

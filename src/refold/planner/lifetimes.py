@@ -18,12 +18,12 @@ from refold.plan.plan import ExternCall, Plan, Step, reads
 from refold.planner.buffers import placed
 from refold.price import size_bytes
 
-_LESS = 0.99  # of the bytes that are held, for which the order is changed
+_LESS = 0.99  # of the bytes that are held, up to which the order is changed
 
 
 def in_less_memory(plan: Plan) -> Plan:
-    """The plan, its steps in another order where that holds clearly less memory, at its peak or
-    else all along."""
+    """The plan, its steps in another order where that holds less memory: not more at its peak, and
+    at least a hundredth less there or on average."""
     lives = _Lives(plan)
     order = lives.order()
     peak, mean = lives.held(order)
