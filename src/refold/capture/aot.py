@@ -15,6 +15,7 @@ import torch
 from refold.capture.calls import Calls
 from refold.capture.captured import Argument, Captured
 from refold.capture.forms import Built, Given, OutputIndex, Viewed
+from refold.capture.owner import owner
 from refold.capture.program import draws_nothing
 from refold.capture.results import other_than_rows, view_of
 from refold.capture.values import CaptureError, SizeError, Value
@@ -163,7 +164,8 @@ class AotReader(Calls):
             return Viewed(place.name, calls) if calls else Given(place.name)
         meta = node.meta["val"]
         strides = other_than_rows(v.shape, [self.sizes.dim(s) for s in meta.stride()])
-        outputs.append(Output(v.node, v.shape, strides=strides, memory=node.name))
+        # views of one value share its memory, as in the graph: what a backward keeps often does
+        outputs.append(Output(v.node, v.shape, strides=strides, memory=owner(node).name))
         return OutputIndex(len(outputs) - 1)
 
     def _derived(self) -> Mapping[str, Any]:

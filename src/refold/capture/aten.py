@@ -3,6 +3,7 @@
 from refold.capture import (
     aten_cell,
     aten_conv,
+    aten_index,
     aten_loss,
     aten_move,
     aten_norm,
@@ -18,6 +19,7 @@ __all__ = [
     "HANDLERS",
     "aten_cell",
     "aten_conv",
+    "aten_index",
     "aten_loss",
     "aten_move",
     "aten_norm",

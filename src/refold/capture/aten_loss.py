@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from refold.capture.aten_index import picked
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Value, axes_of, axis_of
 from refold.ir import HALF_DTYPES, Node, as_scalar, make
@@ -191,12 +192,8 @@ def _of_classes(logs: Node, t: Value, ignored: int) -> tuple[Node, Node]:
     need(few and t.dtype == torch.int64, "how many classes")
     kept = make("ne", t.node, as_scalar(ignored, t.dtype))
     known = make("where", kept, t.node, as_scalar(0, t.dtype))
-    # looked up, not cast: PyTorch then refuses a class that there is not
-    ones = make("expand", _number(1.0, logs), shape=pad((classes,)))
-    numbers = make("sub", make("cumsum", ones, axis=-1), _number(1.0, logs))
-    own = make("embedding", known, make("reshape", numbers, shape=pad((classes, 1))))
-    zero = _number(0.0, logs)
-    picked = make("sum", make("where", make("eq", own, numbers), logs, zero), axes=(-1,))
+    of_own = picked(known, logs)
     counts = make("cast", kept, dtype=logs.dtype)
     column = make("reshape", counts, shape=pad((rows, 1)))
-    return make("where", make("ne", column, zero), make("neg", picked), zero), counts
+    zero = _number(0.0, logs)
+    return make("where", make("ne", column, zero), make("neg", of_own), zero), counts

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from refold.capture.aten_index import compared
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Number, Value, axis_of, cast, operand, value
 from refold.ir import OPS, Kind, Op, as_scalar, make
@@ -54,6 +55,10 @@ def _comparison(op: str) -> Callable[..., Value]:
     def handler(out: Out, a: Value, b: Value | Number) -> Value:
         kind = torch.promote_types(a.dtype, b.dtype) if isinstance(b, Value) else a.dtype
         need(isinstance(b, Value) or kind.is_floating_point or isinstance(b, int), "mixed dtypes")
+        if isinstance(b, Value) and not kind.is_floating_point:
+            found = compared(op, a, b, out[0])
+            if found is not None:
+                return result(found, out)
         return result(make(op, operand(a, kind), operand(b, kind)), out)
 
     return handler

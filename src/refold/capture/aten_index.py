@@ -1,0 +1,125 @@
+"""ATen operators that pick elements by their numbers, where kernels say the same by comparing.
+
+A loss of classes picks one logit of each row, and its gradient writes to one. PyTorch's own calls
+for that read or write whole rows once more; a comparison is part of whatever kernel has the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from refold.capture.registry import Out, handles, need, result
+from refold.capture.values import Unsupported, Value, axis_of, operand
+from refold.ir import OPS, Kind, Node, as_scalar, make
+from refold.ir.graph import is_parametric
+from refold.ir.shapes import RANK, broadcast, pad
+
+# Below it float32 holds each integer, and rounds no larger one to one below it.
+_EXACT = 2**24
+
+Attrs = Mapping[str, Any]
+
+
+def numbers_to(size: int, dtype: torch.dtype) -> Node:
+    """0, 1, ... size - 1 as floating-point numbers, [size]."""
+    one = as_scalar(1.0, dtype)
+    ones = make("expand", one, shape=pad((size,)))
+    return make("sub", make("cumsum", ones, axis=-1), one)
+
+
+def picked(ids: Node, x: Node) -> Node:
+    """The element of each row of x [..., C] whose number stands in ids [...], as [..., 1]. x holds
+    more than 16 bits, and C is less than 2^24."""
+    size = x.shape[-1]
+    assert isinstance(size, int)
+    numbers = numbers_to(size, x.dtype)
+    # looked up, not cast: PyTorch then refuses a number that there is not
+    own = make("embedding", ids, make("reshape", numbers, shape=pad((size, 1))))
+    zero = as_scalar(0.0, x.dtype)
+    return make("sum", make("where", make("eq", own, numbers), x, zero), axes=(-1,))
+
+
+@handles("gather")
+def _gather(out: Out, x: Value, dim: int, index: Value, **unused: Any) -> Value:
+    size = x.shape[-1] if x.rank else 0
+    need(1 < x.rank < RANK and axis_of(dim, x.rank) == -1, "another axis than the last")
+    need(index.shape == (*x.shape[:-1], 1), "other than one element of each row")
+    need(isinstance(size, int) and size < _EXACT, "how many elements there are")
+    need(x.dtype == out[1] and x.dtype in (torch.float32, torch.float64), "the dtype")
+    # of rows that lie in memory, PyTorch reads one element each, and no more
+    need(OPS[x.node.op].kind is Kind.POINTWISE, "rows that lie in memory")
+    need(index.dtype == torch.int64, "the dtype of numbers")
+    ids = make("reshape", index.node, shape=pad(x.shape[:-1]))
+    return result(picked(ids, x.node), out)
+
+
+@handles("slice_scatter")
+def _slice_scatter(
+    out: Out,
+    x: Value,
+    part: Value,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
+) -> Value:
+    """A part between rows of one number, as the gradient of a slice is."""
+    number = x.node.inputs[0] if x.node.op == "expand" else x.node
+    need(number.op == "scalar" and step == 1, "a part of other values")
+    axis = axis_of(dim, x.rank)
+    size, length = x.shape[axis], part.shape[axis]
+    if not isinstance(size, int) or not isinstance(length, int):
+        raise Unsupported("a size that varies")
+    before = int(start or 0)
+    before = max(before + size, 0) if before < 0 else before
+    behind = size - before - length
+    need(behind >= 0, "a part beyond the end")
+
+    def rows(count: int) -> Node:
+        shape = tuple(count if i == x.rank + axis else d for i, d in enumerate(x.shape))
+        return make("expand", as_scalar(number["value"], out[1]), shape=pad(shape))
+
+    made = operand(part, out[1])
+    made = make("cat", rows(before), made, axis=axis) if before else made
+    made = make("cat", made, rows(behind), axis=axis) if behind else made
+    return result(made, out)
+
+
+def compared(op: str, a: Value, b: Value, shape: tuple[Any, ...]) -> Node | None:
+    """A comparison of integers with 0, 1, 2, ... in float32, which is exact: what is rounded lies
+    beyond all of the numbers before and after. None where it is none.
+
+    A gradient at one place of each row is such a comparison; kernels compute with float32 alone.
+    """
+    for i in range(2):
+        numbers = _numbers((a, b)[i].node)
+        other = (b, a)[i].node
+        if numbers is None or is_parametric(other) or other.dtype not in (torch.int64, torch.int32):
+            continue
+        other = other.inputs[0] if other.op == "expand" else other
+        sides = make("cast", other, dtype=torch.float32), numbers
+        made = make(op, *(sides if i else sides[::-1]))
+        return made if made.shape == pad(shape) == broadcast(*(s.shape for s in sides)) else None
+    return None
+
+
+def _numbers(node: Node) -> Node | None:
+    """The same integers as float32, where they are 0, 1, 2, ... in some shape."""
+    if node.op in ("reshape", "expand"):
+        inner = _numbers(node.inputs[0])
+        return None if inner is None else make(node.op, inner, **dict(node.attrs))
+    if node.op != "aten" or node["target"] not in _COUNTING:
+        return None
+    (size,) = node["args"] if len(node["args"]) == 1 else (None,)
+    named = dict(node["kwargs"])
+    usual = named.get("start", 0) == 0 and named.get("step", 1) == 1
+    if not usual or not isinstance(size, int) or not 0 < size < _EXACT:
+        return None
+    numbers = numbers_to(size, torch.float32)
+    return numbers if numbers.shape == node.shape else None
+
+
+_COUNTING = ("prims.iota.default", "aten.arange.default")
