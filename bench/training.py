@@ -6,8 +6,9 @@
 Each line is one model. `eager` and `compile` are the seconds of a step of theirs over one of
 refold's, with the quartiles of the latter. `forward` and `backward`: the share of FLOPs that ran in
 kernels of ours. `error`: the largest ratio of refold's error over eager's, of the gradient of any
-parameter, against float64. `cold_*`, `warm_*`: seconds of the first step, which compiles, each in a
-process of its own, from empty caches and from those that the one before it filled.
+parameter, against float64. `peak_*`: GB of a GPU that a step needs. `cold_*`, `warm_*`: seconds of
+the first step, which compiles, each in a process of its own, from empty caches and from those that
+the one before it filled.
 """
 
 from __future__ import annotations
@@ -148,32 +149,45 @@ COMPILERS: Mapping[str, Callable[[nn.Module], Any]] = {
 }
 
 
-def first_step(name: str, sizes: Mapping[str, int], device: str, side: str) -> float:
-    """Seconds of the first step, in this process."""
+def first_step(name: str, sizes: Mapping[str, int], device: str, side: str) -> tuple[float, float]:
+    """In this process: seconds of the first step, and the GB of a GPU that the third one needs."""
     model, x = made(name, sizes, device)
     step = step_of(COMPILERS[side](model), model, x)
     start = time.perf_counter()
     step()
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    if device == "cpu":
+        return seconds, 0.0
+    step()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    return seconds, torch.cuda.max_memory_allocated() / 1e9
 
 
-def first_steps(name: str, sizes: Mapping[str, int], device: str, side: str) -> list[float]:
+def beside(
+    name: str, sizes: Mapping[str, int], device: str, side: str, caches: Mapping[str, str]
+) -> tuple[float, float]:
+    """The same in a process of its own."""
+    given = [f"{k}={v}" for k, v in sizes.items()]
+    command = [sys.executable, __file__, "--only", name, "--device", device, "--first", side]
+    done = subprocess.run(
+        [*command, "--set", *given],
+        env=os.environ | dict(caches),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seconds, peak = done.stdout.split()[-2:]
+    return float(seconds), float(peak)
+
+
+def first_steps(
+    name: str, sizes: Mapping[str, int], device: str, side: str
+) -> list[tuple[float, float]]:
     """The same in two processes, the second with the caches of the first."""
-    found = []
     with tempfile.TemporaryDirectory() as folder:
         caches = {"TORCHINDUCTOR_CACHE_DIR": folder, "REFOLD_CACHE": folder}
-        given = [f"{k}={v}" for k, v in sizes.items()]
-        command = [sys.executable, __file__, "--only", name, "--device", device, "--first", side]
-        for _ in range(2):
-            done = subprocess.run(
-                [*command, "--set", *given],
-                env=os.environ | caches,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            found.append(float(done.stdout.split()[-1]))
-    return found
+        return [beside(name, sizes, device, side, caches) for _ in range(2)]
 
 
 def measured(
@@ -193,9 +207,13 @@ def measured(
             own.load_state_dict(model.state_dict())
         report = Report(tuple(graphs))
     print(report)
-    first = {
-        side: first_steps(name, sizes, device, side) for side in ("compile", "refold") if starts
-    }
+    first, peaks = {}, {}
+    for side in ("compile", "refold"):
+        if starts:
+            first[side] = first_steps(name, sizes, device, side)
+            peaks[side] = first[side][-1][1]
+        elif device != "cpu":
+            peaks[side] = beside(name, sizes, device, side, {})[1]
     found = errors(sides, x)
     bases = {n: Side(steps[n]) for n in ("eager", "compile")}
     timing = race(bases, steps["refold"], device, seconds)
@@ -211,8 +229,9 @@ def measured(
         "backward": f"{report.share('backward'):.2f}",
         "error": f"{found['refold']:.2f}",
         "error_compile": f"{found['compile']:.2f}",
-        **{f"cold_{side}_s": f"{both[0]:.1f}" for side, both in first.items()},
-        **{f"warm_{side}_s": f"{both[1]:.1f}" for side, both in first.items()},
+        **{f"peak_{side}_gb": f"{peak:.2f}" for side, peak in peaks.items() if peak},
+        **{f"cold_{side}_s": f"{both[0][0]:.1f}" for side, both in first.items()},
+        **{f"warm_{side}_s": f"{both[1][0]:.1f}" for side, both in first.items()},
         "engine_s": f"{sum(g.compiling[0] for g in report.graphs):.1f}",
     }
 
@@ -234,7 +253,7 @@ def main() -> None:
     for model in asked.only:
         sizes = {k: given.get(k, v) for k, v in SIZES[model].items()}
         if asked.first is not None:
-            print(first_step(model, sizes, asked.device, asked.first))
+            print(*first_step(model, sizes, asked.device, asked.first))
             continue
         found = measured(model, sizes, asked.device, asked.seconds, not asked.no_starts)
         about = {"date": datetime.date.today().isoformat(), "device": name}
