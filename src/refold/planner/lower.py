@@ -11,7 +11,6 @@ that is no comparison of floats is read as zeros and ones.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Container, Mapping
 
 import torch
@@ -22,6 +21,7 @@ from refold.ir.graph import within
 from refold.ir.node import rebuild
 from refold.ir.shapes import RANK, pad
 from refold.plan.memory import is_narrowing, is_widening
+from refold.planner.reshaped import in_shape, reshaped, reshaped_first
 
 _COMPUTED = (torch.float32, torch.float64)
 
@@ -40,89 +40,10 @@ def lower(graph: Graph, whole: Container[Node] = ()) -> tuple[Graph, Mapping[Nod
         else:
             done[node] = again if node in whole else _lower(again)
     lowered = graph.with_roots(done[r] for r in graph.roots())
-    moved = _reshaped_first(lowered)
+    moved = reshaped_first(lowered)
     return lowered.with_roots(moved[r] for r in lowered.roots()), {
         n: moved.get(d, d) for n, d in done.items()
     }
-
-
-def _reshaped_first(graph: Graph) -> dict[Node, Node]:
-    """What follows from what lies in memory by pointwise ops, computed in the shape in which it is
-    read, if only that is: one kernel computes and reduces it then, and it is never written."""
-    nodes = graph.nodes()
-    readers = Counter([*(i for node in nodes for i in node.inputs), *graph.roots()])
-    done: dict[Node, Node] = {}
-    for node in nodes:
-        x = node.inputs[0] if node.inputs else node
-        if node.op == "reshape" and _follows_from_memory(x, node.shape, readers):
-            done[node] = _computed_as(done[x], x.shape, node.shape)
-        else:
-            done[node] = rebuild(node, tuple(done[i] for i in node.inputs))
-    return done
-
-
-def _follows_from_memory(x: Node, shape: tuple[Dim, ...], readers: Counter[Node]) -> bool:
-    """Is it a pointwise value, that nothing else reads, of leaves and results of library calls of
-    its shape, and of what spreads to it in the other shape, too?"""
-
-    def follows(x: Node) -> bool:
-        row = OPS[x.op]
-        if row.kind is not Kind.POINTWISE or row.cpp is None or readers[x] != 1:
-            return False
-        alike = all(_in_shape(i.shape, x.shape, shape) is not None for i in x.inputs)
-        return alike and x.dtype in _COMPUTED and any(i.shape == x.shape for i in x.inputs)
-
-    stack = [x]  # one reader each: nothing is visited twice
-    while stack:
-        x = stack.pop()
-        if not follows(x):
-            return False
-        stack += [i for i in x.inputs if i.shape == x.shape and not _lies_in_memory(i)]
-    return True
-
-
-def _lies_in_memory(x: Node) -> bool:
-    return not x.inputs or OPS[x.op].kind is Kind.OPAQUE
-
-
-def _in_shape(
-    given: tuple[Dim, ...], old: tuple[Dim, ...], new: tuple[Dim, ...]
-) -> tuple[Dim, ...] | None:
-    """What a shape that spreads to `old` becomes where that becomes `new`, whose axes are whole
-    runs of the old ones; None where it spreads along a part of a run."""
-    if given == old:
-        return new
-    if all(d == 1 for d in given):
-        return given
-    made: list[Dim] = []
-    axes = iter(zip(given, old, strict=True))
-    for size in new:
-        held: Dim = 1
-        spread: set[bool] = set()
-        while held != size:
-            mine, whole = next(axes, (None, 0))
-            if mine is None:
-                return None
-            if whole != 1:
-                held = held * whole
-                spread.add(mine != whole)
-        if len(spread) > 1:
-            return None
-        made.append(1 if spread == {True} else size)
-    return tuple(made)
-
-
-def _computed_as(x: Node, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Node:
-    done: dict[Node, Node] = {}
-
-    def moved(i: Node) -> Node:
-        shape = _in_shape(i.shape, old, new)
-        assert shape is not None
-        return _reshaped(i, shape)
-
-    for n in within([x], lambda n: OPS[n.op].kind is Kind.POINTWISE and n.shape == old):
-        done[n] = rebuild(n, tuple(done[i] if i in done else moved(i) for i in n.inputs))
-    return done[x] if x in done else moved(x)
 
 
 def _lower(node: Node) -> Node:
@@ -138,7 +59,7 @@ def _lower(node: Node) -> Node:
     if is_narrowing(node):
         return _narrowed(node)
     if node.op == "reshape":
-        return _reshaped(node.inputs[0], node.shape)
+        return reshaped(node.inputs[0], node.shape)
     if node.op == "cat":
         return _joined(node)
     if node.op == "where" and all(i.dtype in _COMPUTED for i in node.inputs[1:]):
@@ -160,14 +81,14 @@ def _laid(node: Node) -> Node:
     numbers = [all(d == 1 for d in i.shape) for i in node.inputs]
     if len(wide) != 1 or node.shape == vector or any(i.dtype != node.dtype for i in node.inputs):
         return node
-    laid = [i if n else _reshaped(i, vector) for i, n in zip(node.inputs, numbers, strict=True)]
+    laid = [i if n else reshaped(i, vector) for i, n in zip(node.inputs, numbers, strict=True)]
     moves = [
         new.op == "reshape" and old.op != "reshape"
         for old, new in zip(node.inputs, laid, strict=True)
     ]
     if all(moves[i] or numbers[i] for i in range(len(laid))):
         return node
-    return _reshaped(rebuild(node, tuple(laid)), node.shape)
+    return reshaped(rebuild(node, tuple(laid)), node.shape)
 
 
 def _moved_narrow(node: Node) -> Node:
@@ -226,8 +147,8 @@ def _softmax(node: Node) -> Node:
     (x,) = node.inputs
     if node["axis"] != -1:
         behind = -1 - node["axis"]  # axes of one element
-        rows = make(node.op, _reshaped(x, (*(1,) * behind, *x.shape[:-behind])), axis=-1)
-        return _reshaped(_softmax(rows), node.shape)
+        rows = make(node.op, reshaped(x, (*(1,) * behind, *x.shape[:-behind])), axis=-1)
+        return reshaped(_softmax(rows), node.shape)
     shifted = make("sub", x, make("max", x, axes=(-1,)))
     total = make("sum", make("exp", shifted), axes=(-1,))
     if node.op == "softmax":
@@ -251,27 +172,20 @@ def _reduction(node: Node) -> Node:
         # what is left is the columns of a matrix, with axes of one element behind them
         wide = [a for a in range(-RANK, 0) if x.shape[a] != 1]
         moved = tuple(a for a in range(-len(wide), 0) if wide[a] in leading) or (-RANK,)
-        return _reshaped(_reduction(_again(node, close, moved)), node.shape)
+        return reshaped(_reduction(_again(node, close, moved)), node.shape)
     after = x.shape[max(leading) + 1 :]
     if sum(d != 1 for d in after) > 1:
         # columns: one for each place behind the reduced axes
         flat = pad((*x.shape[: max(leading) + 1], numel(after)))
         behind = tuple(a + len(after) - 1 for a in leading)
-        return _reshaped(_reduction(_again(node, _reshaped(x, flat), behind)), node.shape)
+        return reshaped(_reduction(_again(node, reshaped(x, flat), behind)), node.shape)
     reduced = node if leading == node["axes"] else _again(node, x, leading)
     return _logsumexp(reduced) if node.op == "logsumexp" else reduced
 
 
 def _ones_first(x: Node) -> Node:
     """x with its axes of one element before the others."""
-    return _reshaped(x, pad(tuple(d for d in x.shape if d != 1)))
-
-
-def _reshaped(x: Node, shape: tuple[Dim, ...]) -> Node:
-    """x in another shape; of several reshapes only the last counts."""
-    while x.op == "reshape":
-        (x,) = x.inputs
-    return x if x.shape == shape else make("reshape", x, shape=shape)
+    return reshaped(x, pad(tuple(d for d in x.shape if d != 1)))
 
 
 def _reaches_end(x: Node, axis: int, axes: tuple[int, ...]) -> bool:
@@ -296,7 +210,7 @@ def _over_row(node: Node, x: Node, axes: tuple[int, ...]) -> Node:
             if x.shape[inner - 1] != 1 and _fits(x, _flattened(x, inner)):
                 trailing = tuple(range(inner, 0))
                 return _split(node, x, tuple(a for a in axes if a < inner), trailing)
-    return _reshaped(_row_form(_again(node, _reshaped(x, flat), (-1,))), node.shape)
+    return reshaped(_row_form(_again(node, reshaped(x, flat), (-1,))), node.shape)
 
 
 def _joins(node: Node) -> bool:
@@ -315,7 +229,7 @@ def _fits(x: Node, shape: tuple[Dim, ...]) -> bool:
     same = x.shape
     made = within([x], lambda n: OPS[n.op].kind is Kind.POINTWISE and n.shape == same)
     needed = {i.shape for n in made for i in n.inputs}
-    return all(_in_shape(given, same, shape) is not None for given in needed)
+    return all(in_shape(given, same, shape) is not None for given in needed)
 
 
 def _row_form(node: Node) -> Node:
@@ -349,7 +263,7 @@ def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, .
     spread = _lower(make("var", x, axes=trailing, correction=0))
     _, apart, over = _means_apart(x, leading, trailing)
     mean = _lower(make("mean", spread, axes=leading))
-    between = _reshaped(_lower(make("var", apart, axes=over, correction=0)), mean.shape)
+    between = reshaped(_lower(make("var", apart, axes=over, correction=0)), mean.shape)
     total = _lower(make("add", mean, between))
     if node["correction"] == 0:
         return total
@@ -369,7 +283,7 @@ def _mean_beside_variance(node: Node) -> Node:
         return _lower(node)
     first, apart, over = _means_apart(x, leading, trailing)
     mean = _lower(make("mean", apart, axes=over))
-    return _reshaped(_lower(make("add", first, mean)), node.shape)
+    return reshaped(_lower(make("add", first, mean)), node.shape)
 
 
 def _means_apart(

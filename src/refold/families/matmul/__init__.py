@@ -2,7 +2,7 @@
 
 from refold.codegen.cpp import Cpp
 from refold.families.family import Family
-from refold.families.matmul.claim import claim, grow
+from refold.families.matmul.claim import claim, grow, read_by_epilogue
 from refold.families.matmul.cuda_kernel import CudaProduct
 from refold.families.matmul.kernel import FORM
 from refold.families.matmul.packing import entries
@@ -20,6 +20,7 @@ FAMILY = Family(
     charges=charges,
     price=price,
     samples=SAMPLES,
+    fusible_inputs=read_by_epilogue,
     whole=frozenset({"logsumexp"}),
     schedules=of_device,
     schedule=schedule,

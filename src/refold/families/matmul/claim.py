@@ -16,7 +16,7 @@ from refold.ir import OPS, Kind, Node, hint, numel
 from refold.ir.shapes import RANK
 from refold.plan.draft import Draft
 from refold.plan.memory import is_widening, source
-from refold.plan.plan import exchanges, is_batch, last_full, leading
+from refold.plan.plan import exchanges, is_batch, last_full, leading, values_read
 from refold.schedule import is_small
 
 
@@ -42,6 +42,17 @@ def grow(draft: Draft, node: Node, view: View) -> str | None:
     if _joins_rows(draft, node, view) or _reduces_columns(draft, node):
         return "matmul"
     return None
+
+
+def read_by_epilogue(draft: Draft, view: View) -> list[Node]:
+    """What the epilogue reads for each element of the result, and could compute where it does: the
+    derivative of an activation, above all, which a gradient is multiplied by."""
+    if is_batch(draft.nodes):
+        return []
+    inside = set(draft.nodes)
+    epilogue = [n for n in draft.nodes if OPS[n.op].kind is Kind.POINTWISE]
+    values = dict.fromkeys(i for n in epilogue for i in values_read(n))
+    return [i for i in values if i not in inside and i.shape == draft.dims]
 
 
 def _joins_rows(draft: Draft, node: Node, view: View) -> bool:
