@@ -30,6 +30,7 @@ from refold.judge.verdict.verdict import (
 )
 from refold.judge.wire.host import Raised, WorkerDied
 from refold.judge.wire.memory import Starved
+from refold.judge.wire.meter import METER
 
 T = TypeVar("T")
 # need a process, or a file, of one's own
@@ -57,8 +58,10 @@ def concluded(
         if wants_clock and (session.apart or (session.host is not None and session.host.alive)):
             how.say("timing")
             session.test = "timed outputs"
+            METER.enter("the clock")
             measured = _clock(session, failures, reports, module)
     finally:
+        METER.enter("after the tests")
         for one in sessions:
             one.dismiss()
     session.notes += [f"sandbox: {text}" for text in session.missing or ()]
@@ -154,6 +157,7 @@ def _prove(
 
 def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
     session.test = test.name
+    METER.enter(test.name)
     if test.apart and (session.host is None or not session.apart):
         session.dismiss()
         session.apart = True

@@ -32,6 +32,7 @@ from refold.judge.verdict.verdict import (
 from refold.judge.wire import forkserver, memory
 from refold.judge.wire.host import Host
 from refold.judge.wire.memory import Starved
+from refold.judge.wire.meter import METER
 from refold.judge.wire.outside import Outside
 
 
@@ -56,6 +57,7 @@ def judge(ref_path: Any, cand_path: Any, *args: Any, **options: Any) -> Verdict:
 def answer(request: Request, how: How) -> Verdict:
     """The verdict on a request."""
     began = time.perf_counter()
+    METER.begin()
     # It imports torch while the reference is read.
     server = forkserver.start(torch.get_num_threads())
     how.say("reference")
@@ -144,6 +146,7 @@ def judge_modules(
         ContractError: forward does not take the arguments, or a test's name is unknown.
     """
     began = time.perf_counter()
+    METER.begin()
     words = {"quick", "full", "seed", "only", "timing", "finite_only", "progress"}
     own = {k: options.pop(k) for k in list(options) if k in words}
     given = positional(reference, args, options)

@@ -58,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--require-speed", action="store_true", help="exit 1 unless it is FASTER as well"
     )
+    parser.add_argument(
+        "--where-time-goes",
+        action="store_true",
+        help="print runs, bytes and seconds of each test, too",
+    )
     parser.add_argument("--no-timing", action="store_true", help="prove only")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile baseline")
     parser.add_argument(
@@ -110,6 +115,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(verdict.to_dict(), indent=1))
     else:
         show(verdict)
+    if args.where_time_goes:
+        from refold.judge.ask.where import where
+
+        print(where(), file=sys.stderr if args.json else sys.stdout)
     fast = not args.require_speed or verdict.speed is Speed.FASTER
     return ACCEPTED if verdict.accepted and fast else REJECTED
 

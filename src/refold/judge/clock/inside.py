@@ -20,7 +20,7 @@ _LAP, _ROUNDS, _SECONDS = 0.02, 15, 4.0
 def measure(session: Session, candidate: nn.Module) -> Timing:
     """Laps on inputs that change, ABBA."""
     sides, before = (session.oracle.model, candidate), load.pressure()
-    sets = [session.reference.inputs(session.seed + 5000 + i) for i in range(4)]
+    sets = [session.drawn(session.seed + 5000 + i) for i in range(4)]
     sets = [[_there(v, session.device) for v in one] for one in sets]
     calls = [max(1, int(_LAP / max(_lap(side, sets, 1, session), 1e-7))) for side in sides]
     draw, began = random.Random(session.secret), time.perf_counter()

@@ -135,7 +135,7 @@ def _sealed(
     began, drawn = time.perf_counter(), session.secret
     while len(rounds) < budget.rounds:
         drawn += 1000
-        sets = [session.reference.inputs(drawn + i) for i in range(calls)]
+        sets = [session.drawn(drawn + i) for i in range(calls)]
         if not all(sealed.same_form(one, like) for one in sets):
             session.notes.append("inputs of other shapes each time: no sealed calls")
             return [], []
@@ -165,7 +165,7 @@ def _sealed(
         if spent > (budget.sealed if len(rounds) >= ROUNDS else 3 * budget.sealed):
             break
     if not why and not session.frugal and table.slots > 1:
-        sets = [session.reference.inputs(drawn + 500 + i) for i in range(8)]
+        sets = [session.drawn(drawn + 500 + i) for i in range(8)]
         row = outputs.in_a_row(
             session, table.candidate, sets, table.size, table.slots, table.seed, draw
         )
@@ -264,7 +264,7 @@ def _input_sets(session: Session) -> list[list[Any]]:
     size = sum(t.numel() * t.element_size() for t in tensors(session.file_inputs()))
     wanted = math.ceil(2 * _CACHE / max(size, 1))
     count = max(2, min(wanted, 4 if session.quick else 16, _SETS_BYTES // max(size, 1)))
-    return [session.reference.inputs(session.seed + 5000 + i) for i in range(count)]
+    return [session.drawn(session.seed + 5000 + i) for i in range(count)]
 
 
 def _first_call(session: Session, candidate: Host) -> float:

@@ -22,6 +22,7 @@ from refold.judge.clock import arena
 from refold.judge.draws.trees import tensors
 from refold.judge.wire.frames import view_bytes
 from refold.judge.wire.host import Host
+from refold.judge.wire.meter import size_of, spanned
 from refold.judge.worker.leaves import packed
 
 _PATIENCE = 120.0
@@ -50,6 +51,7 @@ class Side:
     seed: int | None
     spans: list[list[float]] = field(default_factory=list)
 
+    @spanned("sealed lap", lambda self, *_: self.size)
     def lap(self, buffers: Sequence[bytes], keep: Sequence[int] = ()) -> dict[int, bytearray]:
         """Calls on inputs (`written`) that nobody has seen; the outputs' bytes of those in
         ``keep``. A first call, which is not counted, wakes the worker."""
@@ -81,6 +83,7 @@ class Side:
         return [statistics.median(one) for one in self.spans]
 
 
+@spanned("inputs written", size_of)
 def written(inputs: list[Any]) -> bytes:
     """The inputs of a call as they lie in shared memory."""
     parts, end = packed(inputs)

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 
 from refold.judge.draws.trees import every, mapped, tensors
+from refold.judge.wire.meter import size_of, spanned
 
 _NUMBERS = 8  # plain numbers of which each gets another value
 _TENSORS = 4  # inputs of which each is changed alone
 SCALES = (2.0**-20, 1.0, 2.0**10)
 
 
+@spanned("inputs drawn", lambda inputs, *_: size_of(inputs))
 def normal(inputs: list[Any], scale: float, seed: int) -> list[Any]:
     """Zero-mean normal values of a scale in the floating inputs' shapes."""
     generator = torch.Generator().manual_seed(seed)
@@ -26,6 +28,7 @@ def normal(inputs: list[Any], scale: float, seed: int) -> list[Any]:
     return result
 
 
+@spanned("inputs drawn", lambda inputs, *_: size_of(inputs))
 def resized(inputs: list[Any], old: int, new: int, dims: Iterator[tuple[int, int]]) -> list[Any]:
     """Inputs with the given (tensor, dim) pairs resized; values repeat with small changes."""
     chosen = set(dims)

@@ -23,6 +23,7 @@ from refold.judge.draws.trees import all_finite
 from refold.judge.rule import beside, fills, threads
 from refold.judge.rule.beside import CHUNK, Exact, piece, slices
 from refold.judge.rule.rows import FEW, Comparison, Sheet, at, measured, pieces
+from refold.judge.wire.meter import size_of, spanned
 
 _NORMAL = 256.0  # times the least normal number: what a value is that no rounding makes zero
 _AGREED = 2.0**-10  # of a value, within which eager and float64 agree on it
@@ -52,6 +53,7 @@ def unread(like: Any, leaf: Any) -> Any:
     return type(like)(leaf.item()) if isinstance(like, float | complex) else leaf
 
 
+@spanned("comparison", lambda _, got, *__, **___: size_of(got))
 def compare(
     case: str,
     got: Any,
@@ -88,6 +90,7 @@ def compare(
     return results
 
 
+@spanned("acquittal", lambda got, _: size_of(got))
 def acquitted(got: Any, eager: Any) -> bool:
     """Whether outputs are so near eager's that they pass whatever float64 says: by the triangle
     inequality, where no element is further from eager's than the floor of its row. Kinds of values

@@ -12,6 +12,7 @@ from torch import nn
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import beside
 from refold.judge.wire import frames, plain
+from refold.judge.wire.meter import size_of, spanned
 from refold.judge.wire.place import Place
 
 _WIDE = (torch.float64, torch.complex128)
@@ -39,6 +40,7 @@ def each_tensor(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
     return value
 
 
+@spanned("digest", size_of)
 def digest(tensor: torch.Tensor) -> str:
     """Of a tensor's values."""
     return hashlib.blake2b(frames.view_bytes(tensor.cpu()), digest_size=16).hexdigest()
@@ -56,8 +58,13 @@ def _laid_alike(t: torch.Tensor, device: torch.device) -> torch.Tensor:
         return fresh
 
 
+@spanned("inputs copied", lambda value, *_, **__: size_of(value))
 def duplicate(value: Any, device: torch.device, grad: bool = False, wide: bool = False) -> Any:
     """A copy that keeps strides; ``wide``: of floats in float64."""
+    return _duplicate(value, device, grad, wide)
+
+
+def _duplicate(value: Any, device: torch.device, grad: bool, wide: bool) -> Any:
     if isinstance(value, torch.Tensor):
         if any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True)):
             fresh = value.to(device)
@@ -66,9 +73,9 @@ def duplicate(value: Any, device: torch.device, grad: bool = False, wide: bool =
         fresh = widen(fresh) if wide else fresh
         return fresh.requires_grad_() if grad and inexact(fresh) else fresh
     if isinstance(value, list | tuple):
-        return type(value)(duplicate(v, device, grad, wide) for v in value)
+        return type(value)(_duplicate(v, device, grad, wide) for v in value)
     if isinstance(value, dict):
-        return {k: duplicate(v, device, grad, wide) for k, v in value.items()}
+        return {k: _duplicate(v, device, grad, wide) for k, v in value.items()}
     return value
 
 
@@ -92,6 +99,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a, b) or torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
 
 
+@spanned("inputs compared", size_of)
 def unchanged(before: torch.Tensor, now: torch.Tensor) -> bool:
     """`_same`, of one that may have been widened since: part by part."""
     if before.is_complex() or before.dtype == now.dtype:

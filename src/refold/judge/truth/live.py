@@ -17,6 +17,7 @@ from refold.judge.truth import replay
 from refold.judge.truth.copies import unregistered, widen
 from refold.judge.truth.oracle import Oracle
 from refold.judge.truth.rehearsal import Watch
+from refold.judge.wire.meter import METER, size_of
 from refold.judge.worker.steps import Interpreter, Step
 
 States = Mapping[str, dict[str, torch.Tensor]]
@@ -144,8 +145,13 @@ class Living:
             parallel=False,
             on_build=_widened if wide else None,
         )
-        with mode or contextlib.nullcontext():
-            return Lived.of(run.run(steps))
+        kind, answers = "life fp64" if wide else "life", list[dict[str, Any]]()
+        with (
+            METER.span(kind, lambda: size_of([a["seen"] for a in answers])),
+            mode or contextlib.nullcontext(),
+        ):
+            answers.append(run.run(steps))
+            return Lived.of(answers[0])
 
 
 def _widened(model: nn.Module) -> None:

@@ -17,6 +17,7 @@ from refold.judge.truth import runs
 from refold.judge.truth.oracle import LARGE, Oracle
 from refold.judge.truth.truth import Run, Truth
 from refold.judge.verdict.room import starving
+from refold.judge.wire.meter import METER, size_of
 
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
 _PROBE = 1 << 18  # elements of the outputs of most tests
@@ -53,11 +54,18 @@ class Truths:
         large = self.frugal and self.oracle.bytes > LARGE
         return INITIAL if large or self.fixed else PERTURBED
 
+    def drawn(self, seed: int) -> list[Any]:
+        """The file's inputs under a seed."""
+        found: list[Any] = []
+        with METER.span("inputs drawn", lambda: size_of(found)):
+            found += self.reference.inputs(seed)
+        return found
+
     def file_inputs(self, draw: int = 0) -> list[Any]:
         """The file's own distribution."""
         key = ("file", draw)
         if key not in self._inputs:
-            self._inputs[key] = self.reference.inputs(self.seed + 1000 + draw)
+            self._inputs[key] = self.drawn(self.seed + 1000 + draw)
         return self._inputs[key]
 
     def cut(self, inputs: list[Any]) -> list[Any]:

@@ -19,6 +19,7 @@ import torch
 
 from refold.judge.wire import answers, forkserver, frames, memory
 from refold.judge.wire.memory import Starved
+from refold.judge.wire.meter import METER, size_of
 from refold.judge.wire.ring import Ring
 
 _GO, _DONE, _END = b"g", b"d", b"e"
@@ -95,7 +96,8 @@ class Host:
         ours, theirs = socket.socketpair()
         ring = Ring.offer(ours)
         cpu = self.limits.cpu_seconds or 3600 * (os.cpu_count() or 1)
-        self._process = self._start(theirs.fileno(), cpu, threads, under, extra or {})
+        with METER.span("worker started"):
+            self._process = self._start(theirs.fileno(), cpu, threads, under, extra or {})
         theirs.close()
         self._sock, self._place = ours, place
         self._peer = frames.Peer(ours, self.limits.message_bytes, ring)
@@ -153,13 +155,17 @@ class Host:
             raise self._death("crashed", "it was ended before")
         self._peer.place = self._place if do in _GIVES_OUTPUTS else None
         self._asked = do
-        with self._within(seconds or self.limits.call_seconds), self._deadly():
+        sending = METER.span(f"to worker: {do}", lambda: size_of(arguments))
+        with self._within(seconds or self.limits.call_seconds), self._deadly(), sending:
             self._peer.send({"do": do, **arguments})
 
     def wait(self, seconds: float | None = None) -> Any:
         """The answer to the last `post`."""
         with self._within(seconds or self.limits.call_seconds), self._deadly():
-            answer = self._peer.receive()
+            came: list[Any] = []
+            with METER.span(f"worker: {self._asked}", lambda: size_of(came)):
+                came.append(self._peer.receive())
+            answer = came[0]
         if isinstance(answer, dict) and "ok" in answer:
             if not answers.fits(self._asked, answer["ok"]):
                 self._end("garbled", f"an answer to {self._asked!r} that makes no sense")
@@ -233,7 +239,8 @@ class Host:
 
     def close(self) -> None:
         """End the worker and everything it started."""
-        self._end("closed", "closed")
+        with METER.span("worker ended"):
+            self._end("closed", "closed")
         self._sock.close()
         if self.arena >= 0:
             os.close(self.arena)

@@ -60,7 +60,7 @@ def _cases(session: Session) -> Iterator[tuple[str, list[Any]]]:
 
 def _secret(session: Session) -> Iterator[tuple[str, list[Any]]]:
     """Draws that no candidate can have foreseen from ``--seed``; the verdict tells the secret."""
-    drawn = session.cut(session.reference.inputs(session.secret))
+    drawn = session.cut(session.drawn(session.secret))
     yield "the file's inputs, a secret draw", drawn
     if draws.has_floats(drawn):
         yield "normal inputs, a secret draw", draws.normal(drawn, 1.0, session.secret + 1)
