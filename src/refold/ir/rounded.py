@@ -3,7 +3,7 @@ longer than it is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -41,10 +41,16 @@ def run_rounded(
 
 
 def run_exact(
-    roots: Iterable[Node], leaves: Mapping[Node, torch.Tensor], sizes: Mapping[str, int]
+    roots: Iterable[Node],
+    leaves: Mapping[Node, torch.Tensor],
+    sizes: Mapping[str, int],
+    watch: Callable[[Node, torch.Tensor], None] | None = None,
 ) -> dict[Node, torch.Tensor]:
-    """The values of `roots` with every float in float64, and no rounding to 16 bits between."""
-    return _run(list(roots), leaves, sizes, {}, exact=True)
+    """The values of `roots` with every float in float64, and no rounding to 16 bits between.
+
+    watch: is called with each value on the way to them.
+    """
+    return _run(list(roots), leaves, sizes, {}, exact=True, watch=watch)
 
 
 def _run(
@@ -53,6 +59,7 @@ def _run(
     sizes: Mapping[str, int],
     known: Mapping[Node, torch.Tensor],
     exact: bool,
+    watch: Callable[[Node, torch.Tensor], None] | None = None,
 ) -> dict[Node, torch.Tensor]:
     order = topological(roots, known)
     last = {i: k for k, n in enumerate(order) for i in n.inputs}
@@ -62,6 +69,8 @@ def _run(
     for k, node in enumerate(order):
         inner = [done[i] if i in done else known[i] for i in node.inputs]
         done[node] = value_of(node, inner, leaves, sizes, exact, calls)
+        if watch is not None:
+            watch(node, done[node])
         for i in node.inputs:
             if last[i] == k:
                 done.pop(i, None)

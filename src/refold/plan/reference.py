@@ -14,7 +14,7 @@ memory of their own, as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -30,6 +30,9 @@ from refold.plan.product import Pack
 from refold.plan.space import is_reduction
 
 Values = Mapping[Node, torch.Tensor]
+# Called after a step with what it has stored, as its readers find it then: later steps may write
+# over it.
+Watch = Callable[[Group | ExternCall, Values], None]
 
 
 class Incomplete(Exception):
@@ -37,19 +40,22 @@ class Incomplete(Exception):
     what it stores."""
 
 
-def run_plan(plan: Plan, leaves: Values, sizes: Mapping[str, int]) -> list[torch.Tensor]:
+def run_plan(
+    plan: Plan, leaves: Values, sizes: Mapping[str, int], watch: Watch | None = None
+) -> list[torch.Tensor]:
     """The outputs of a plan, in their true shapes and in the dtypes that they have in memory. Of a
     buffer that is written it is what the buffer holds in the end.
 
     leaves: a tensor for every parameter, constant, input and state of the plan's graph. They are
-    left as they are; results may lie in their memory. sizes: the value of every named size.
+    left as they are; results may lie in their memory. sizes: the value of every named size. watch:
+    is called after each step.
 
     Raises:
         Incomplete: a step reads a value that is not declared, or that nothing has made, or the
             plan has no place for a value.
         NotImplementedError: a call of PyTorch cannot be made from its text.
     """
-    return _Run(plan, leaves, sizes).outputs()
+    return _Run(plan, leaves, sizes).outputs(watch)
 
 
 class _Run:
@@ -65,13 +71,17 @@ class _Run:
         self.codes: dict[Node, torch.Tensor] = {}
         self.calls: dict[Any, Any] = {}
 
-    def outputs(self) -> list[torch.Tensor]:
+    def outputs(self, watch: Watch | None) -> list[torch.Tensor]:
         self._leaves()
         for step in self.plan.steps:
             if isinstance(step, Group):
                 self._group(step)
             elif step.node in self.buffers.places:
                 self._call(step)
+            if watch is not None:
+                made = step.outputs if isinstance(step, Group) else (step.node,)
+                lie = ((n, self.codes.get(n, self.memory.get(n))) for n in made)
+                watch(step, {n: value for n, value in lie if value is not None})
         return self._results()
 
     def _leaves(self) -> None:

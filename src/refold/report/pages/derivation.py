@@ -24,13 +24,15 @@ from refold.ir import Graph, Node
 from refold.ir.graph import is_parametric
 from refold.ir.rounded import run_rounded
 from refold.judge.ask.look import Bar, bars
-from refold.plan import ExternCall, Group
+from refold.plan import Group
+from refold.plan.reference import Incomplete
 from refold.planner import PlanPricer, floor, plan_price
 from refold.planner.calls import CALLS_PER_FOLD, fold_seconds
 from refold.price import elements, product_flops
 from refold.report.pages import drawing, mathml
 from refold.report.pages.reasons import Reason, reasons
 from refold.report.pages.roofline import Dot, roofline
+from refold.report.pages.stages import StageError, name_of, numbered, stage_errors, worst
 from refold.report.terminal import seconds, size
 from refold.rules import Rule
 from refold.rules.prove import ProofError, prove
@@ -84,8 +86,8 @@ class Folded:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """An error against float64, relative to the values. ratio: over eager's."""
+class Whole:
+    """An error of the results against float64, relative to the values. ratio: over eager's."""
 
     name: str
     error: float
@@ -114,7 +116,8 @@ def of_mode(
     kernels, dots = _kernels(d, own)
     steps = list(_steps(d))
     why_not = reasons(left)
-    stages, stages_note = _stages(d, module, example, before)
+    wholes, stages, stages_note = _errors(d, device, module, example, before)
+    shown = worst(stages, MOST_KERNELS)
     return {
         "where": where,
         "label": d.mode.label,
@@ -135,8 +138,10 @@ def of_mode(
         "folds": list(_folds(d, own)),
         "held": size(sum(h.size for h in held(d.mode.plan))),
         "accuracy": str(d.accuracy) if d.accuracy is not None else "",
-        "stages": stages,
-        "stage_bars": _stage_bars(stages),
+        "wholes": wholes,
+        "whole_bars": _whole_bars(wholes),
+        "stages": shown,
+        "more_stages": len(stages) - len(shown),
         "stages_note": stages_note,
         "contest": contest,
         "speed": speed_bars(contest) if contest is not None else [],
@@ -245,15 +250,16 @@ def _kernels(d: Derivation, device: DeviceModel) -> tuple[list[Kernel], list[Dot
     price = plan_price(d.mode.plan, device)
     kernels: list[Kernel] = []
     dots: list[Dot] = []
-    for step, cost in zip(d.mode.plan.steps, price.steps, strict=True):
-        if not cost.launches:
+    numbers = numbered(d.mode.plan, device)
+    for i, (step, cost) in enumerate(zip(d.mode.plan.steps, price.steps, strict=True)):
+        if i not in numbers:
             continue
-        number = len(kernels) + 1
+        number, name = numbers[i], name_of(step)
         if isinstance(step, Group):
-            name, family, nodes = step.name, step.family, step.nodes
+            family, nodes = step.family, step.nodes
             space = " × ".join(str(x) for x in step.dims if str(x) != "1")
         else:
-            name, family, nodes, space = _call(step), "call", (step.node,), ""
+            family, nodes, space = "call", (step.node,), ""
         ops = ", ".join(
             f"{op} × {n}" if n > 1 else op for op, n in Counter(n.op for n in nodes).items()
         )
@@ -263,10 +269,6 @@ def _kernels(d: Derivation, device: DeviceModel) -> tuple[list[Kernel], list[Dot
         flops = sum(map(_flops, nodes))
         dots.append(Dot(number, name, flops, cost.moved, cost.seconds))
     return kernels, dots
-
-
-def _call(step: ExternCall) -> str:
-    return str(step.node["target"]) if step.node.op == "aten" else step.node.op
 
 
 def _flops(node: Node) -> float:
@@ -290,11 +292,16 @@ def _folds(d: Derivation, device: DeviceModel) -> Iterator[Folded]:
         yield Folded(h.name, formula, h.words, size(h.size), price)
 
 
-def _stages(
-    d: Derivation, module: torch.nn.Module, example: Sequence[Any], before: Graph
-) -> tuple[list[Stage], str]:
-    """Errors of eager, of the graph as captured and as rewritten; or why there are none."""
-    assert d.mode.captured is not None and d.optimized is not None
+def _errors(
+    d: Derivation,
+    device: DeviceModel,
+    module: torch.nn.Module,
+    example: Sequence[Any],
+    before: Graph,
+) -> tuple[list[Whole], list[StageError], str]:
+    """Errors of the results by eager, by the graph as captured and as rewritten; those of each
+    stage; or why there are none."""
+    assert d.mode.captured is not None and d.optimized is not None and d.mode.plan is not None
     training = module.training
     try:
         module.train(d.mode.name == "train")
@@ -309,18 +316,20 @@ def _stages(
             "the graph as rewritten": [made[r] for r in roots],
         }
         errors = {name: _relative(sample, values) for name, values in ways.items()}
-    except (Unmeasured, NotImplementedError, RuntimeError, KeyError) as error:
+        stages = stage_errors(d.mode.plan, numbered(d.mode.plan, device), before, sample)
+    except (Unmeasured, Incomplete, NotImplementedError, RuntimeError, KeyError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return [], f"nothing was measured: {first}"
+        return [], [], f"nothing was measured: {first}"
     finally:
         module.train(training)
     eager = errors["eager"]
     if eager is None or not all(e is not None for e in errors.values()):
-        return [], "the results hold no floating-point numbers to measure"
-    return [
-        Stage(name, error or 0.0, (error or 0.0) / eager if eager else math.nan)
+        return [], stages, "the results hold no floating-point numbers to measure"
+    wholes = [
+        Whole(name, error or 0.0, (error or 0.0) / eager if eager else math.nan)
         for name, error in errors.items()
-    ], ""
+    ]
+    return wholes, stages, ""
 
 
 def _relative(sample: Any, made: Sequence[torch.Tensor]) -> float | None:
@@ -333,7 +342,7 @@ def _relative(sample: Any, made: Sequence[torch.Tensor]) -> float | None:
     return max(found, default=None)
 
 
-def _stage_bars(stages: Sequence[Stage]) -> list[Bar]:
+def _whole_bars(wholes: Sequence[Whole]) -> list[Bar]:
     rows = [
         (
             s.name,
@@ -343,7 +352,7 @@ def _stage_bars(stages: Sequence[Stage]) -> list[Bar]:
             f"{s.error:.2g}" + (f", {s.ratio:.2f} of eager's" if s.name != "eager" else ""),
             s.name.endswith("rewritten"),
         )
-        for s in stages
+        for s in wholes
     ]
     return bars(rows)
 
