@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
+import torch
 from judge_paths import CANDIDATES, REFERENCES
 
 from refold.judge import judge
 from refold.judge.ask.where import where
+from refold.judge.truth.resident import LEAST, Residents
 from refold.judge.wire.meter import FULL, METER, Meter
 
 
@@ -47,3 +49,25 @@ def test_exclusive_and_of_one_thread() -> None:
     assert name == "a" and set(cells) == {"outer", "inner", "failed"}
     assert cells["inner"].seconds >= 0.05 > cells["outer"].seconds
     assert cells["inner"].large == 1 and cells["outer"].large == 0 and seconds >= 0.05
+
+
+def test_residents() -> None:
+    """A copy is taken again as long as its tensor lives and is not written to."""
+    device, held = torch.device("meta"), Residents()
+    large, small = torch.zeros(LEAST // 4), torch.zeros(3)
+    there = held.of(large, device)
+    assert there.device == device and held.of(large, device) is there
+    assert held.of(small, device) is small and held.of(large, large.device) is large
+    turned = torch.zeros(2, LEAST // 4).t()
+    assert held.of(turned, device).stride() == turned.stride()
+    assert held.of(torch.zeros(1).expand(LEAST), device).device.type == "cpu"
+    large.add_(1)
+    assert held.of(large, device) is not there
+    before = held.bytes()
+    del large
+    assert held.bytes() == before - LEAST
+    many = [torch.zeros(LEAST * 4) for _ in range(5)]
+    assert all(held.of(t, device).device == device for t in many)
+    assert held.bytes() <= 1 << 30
+    held.clear()
+    assert held.bytes() == 0

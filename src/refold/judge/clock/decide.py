@@ -54,7 +54,7 @@ def decide(
     sealed = (ratio, low, high)
     null = statistics.median(r.null for r in rounds) if rounds else math.nan
     own = statistics.median(r.candidate - r.null for r in rounds) if rounds else math.nan
-    hidden = bool(rounds) and null > _MOSTLY * own
+    hidden = not rounds or null > _MOSTLY * own
     headline, (at, least, most) = ("warm", warm) if hidden else ("sealed", sealed)
     why = busy or impossible
     if not why and len(rounds) < ROUNDS:

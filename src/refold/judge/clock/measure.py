@@ -132,6 +132,12 @@ def _sealed(
     eager, candidate, null = (side(h) for h in (table.eager, table.candidate, table.null))
     control = None if table.control is None else side(table.control)
     rounds: list[Round] = []
+    short = table.size > _LARGE and _too_long(null, session.drawn(session.secret), budget)
+    if short:
+        session.notes.append(
+            f"a sealed call hands {table.size >> 20} MB over: {ROUNDS} rounds would take too long, "
+            "one call was looked at"
+        )
     began, drawn = time.perf_counter(), session.secret
     while len(rounds) < budget.rounds:
         drawn += 1000
@@ -142,9 +148,9 @@ def _sealed(
         few = session.frugal or table.size > _LARGE
         keep = draw.sample(range(calls), min(calls, 1 if few else budget.samples))
         keep = [] if why else keep
-        sides = [eager, candidate]
+        sides = [candidate] if short else [eager, candidate]
         draw.shuffle(sides)
-        if control is not None and len(rounds) % _CONTROL_EACH == 0:
+        if control is not None and len(rounds) % _CONTROL_EACH == 0 and not short:
             sides.insert(draw.randrange(3), control)
         buffers = [sealed.written(one) for one in sets]
         kept: dict[int, bytearray] = {}
@@ -152,17 +158,19 @@ def _sealed(
             still = one is not candidate
             # whatever the candidate does while it is not called, it does not do it now
             with table.candidate.stopped() if still else contextlib.nullcontext():
-                null.lap(buffers)
+                if not short:
+                    null.lap(buffers)
                 found = one.lap(buffers, () if still else keep)
             kept = kept if still else found
-        rounds.append(_round(null, eager, candidate, control if control in sides else None))
+        if not short:
+            rounds.append(_round(null, eager, candidate, control if control in sides else None))
         while kept:
             number, raw = kept.popitem()
             wrong = list(outputs.verified(session, f"timed call {number}", sets[number], raw))
             if wrong:
                 return rounds, wrong
         spent = time.perf_counter() - began
-        if spent > (budget.sealed if len(rounds) >= ROUNDS else 3 * budget.sealed):
+        if short or spent > (budget.sealed if len(rounds) >= ROUNDS else 3 * budget.sealed):
             break
     if not why and not session.frugal and table.slots > 1:
         sets = [session.drawn(drawn + 500 + i) for i in range(8)]
@@ -171,6 +179,15 @@ def _sealed(
         )
         return rounds, list(row)
     return rounds, []
+
+
+def _too_long(null: sealed.Side, inputs: list[Any], budget: Budget) -> bool:
+    """Whether so few rounds as say nothing would fit: a lap of two calls for each of two sides and
+    the transport before either, by what two calls of the null model take."""
+    began = time.perf_counter()
+    null.lap([sealed.written(inputs)])
+    null.spans.pop()
+    return 4 * ROUNDS * (time.perf_counter() - began) > 3 * budget.sealed
 
 
 def _round(
@@ -261,10 +278,12 @@ def _input_sets(session: Session) -> list[list[Any]]:
     """Enough draws of the file's inputs to leave the cache, as far as memory allows."""
     if session.frugal:
         return [session.file_inputs(), session.inputs()]  # their truths are known already
+    first = [session.file_inputs()]  # of large inputs a draw takes a second
     size = sum(t.numel() * t.element_size() for t in tensors(session.file_inputs()))
     wanted = math.ceil(2 * _CACHE / max(size, 1))
     count = max(2, min(wanted, 4 if session.quick else 16, _SETS_BYTES // max(size, 1)))
-    return [session.drawn(session.seed + 5000 + i) for i in range(count)]
+    first = first if size > _SETS_BYTES else []
+    return first + [session.drawn(session.seed + 5000 + i) for i in range(count - len(first))]
 
 
 def _first_call(session: Session, candidate: Host) -> float:

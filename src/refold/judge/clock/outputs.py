@@ -7,13 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
-from refold.contract import seed_everything
 from refold.judge.clock import arena
 from refold.judge.clock.stopwatch import lap
-from refold.judge.draws.trees import tensors
-from refold.judge.truth.copies import digest
+from refold.judge.draws.trees import differ
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Host
@@ -64,12 +60,10 @@ def stochastic(session: Session) -> bool:
     """Whether the reference's outputs are random."""
     inputs, mode = session.file_inputs(), session.oracle.training
     truth = session.truth(inputs)
-    if session.device.type == "cpu" and truth.eager is not None:
-        seed_everything(session.seed + 7)
-        return truth.eager.random != digest(torch.get_rng_state())
+    if truth.eager is not None:
+        return truth.eager.drew
     runs = [session.oracle.eager(inputs, mode, session.seed + i).outputs for i in (0, 1)]
-    a, b = ([digest(t) for t in tensors(r)] for r in runs)
-    return a != b
+    return differ(*runs)
 
 
 def idle(candidate: Host) -> float:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from refold.judge.clock import arena, outputs, sealed
+from refold.judge.draws.trees import each
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import INITIAL
 from refold.judge.wire.host import Host
@@ -45,7 +48,9 @@ def workers(session: Session, stack: contextlib.ExitStack, sets: list[list[Any]]
     control = hosts[2] if twice else None
     for host in hosts[1:]:  # all at once: a large model takes seconds, and so does a device
         host.post("load", session.limits.import_seconds, **_loaded(session))
-    null.post("null", 120, outputs=given, device=str(session.device), threads=session.threads)
+    null.post(
+        "null", 120, outputs=each(given, _form), device=str(session.device), threads=session.threads
+    )
     candidate = fresh(session)
     null.wait(120)
     for host in hosts[1:]:
@@ -56,6 +61,13 @@ def workers(session: Session, stack: contextlib.ExitStack, sets: list[list[Any]]
     return found
 
 
+def _form(leaf: Any) -> Any:
+    """A tensor of the same shape, sent as one element: the null model's values say nothing."""
+    if not isinstance(leaf, torch.Tensor) or not leaf.numel():
+        return leaf
+    return leaf.detach().reshape(-1)[:1].reshape(()).expand(leaf.shape)
+
+
 def ready(host: Host, table: Table, sets: list[list[Any]]) -> None:
     """Give a worker its input sets and the memory that it shares."""
     _ready([host], table, sets)
@@ -64,7 +76,9 @@ def ready(host: Host, table: Table, sets: list[list[Any]]) -> None:
 def _ready(hosts: Sequence[Host], table: Table, sets: list[list[Any]]) -> None:
     for host in hosts:
         host.seal_arena(table.offset + max(sealed.inputs_size(one) for one in sets))
-        host.post("lap_inputs", 120, sets=sets, slot=table.size, flush_bytes=2 * _CACHE)
+        # the others are called on sealed inputs only
+        given = [] if host is table.null or host is table.control else sets
+        host.post("lap_inputs", 120, sets=given, slot=table.size, flush_bytes=2 * _CACHE)
     for host in hosts:  # each moves them to its device meanwhile
         host.wait(120)
 

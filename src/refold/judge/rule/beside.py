@@ -14,7 +14,8 @@ import torch
 from refold.judge.draws.trees import each
 
 LEAST = 8 << 20  # bytes of eager's output: smaller results are held as they are
-CHUNK = 1 << 22  # elements: temporaries stay small
+# elements: temporaries stay small; a CPU's stay in its cache, and in memory that is used again
+_CHUNKS = {True: 1 << 22, False: 1 << 20}
 
 
 class Beside:
@@ -31,7 +32,7 @@ class Beside:
         self._base = base.reshape(-1)
         self._rest = torch.empty(base.numel(), dtype=torch.float32, device=base.device)
         self._finite = True
-        for at in slices(base.numel()):
+        for at in slices(base.numel(), base.device):
             part, own = piece(wide, at).to(base.device), self._base[at]
             held = part - own
             finite = torch.isfinite(own)
@@ -48,10 +49,10 @@ class Beside:
         """The whole tensor."""
         return self.flat(slice(None)).reshape(self.shape)
 
-    def every(self, step: int) -> torch.Tensor:
-        """Each so manieth sample."""
-        own = self._base.reshape(self.shape)[::step]
-        rest = self._rest.reshape(self.shape)[::step].double()
+    def every(self, index: tuple[slice, ...]) -> torch.Tensor:
+        """A part of the tensor."""
+        own = self._base.reshape(self.shape)[index]
+        rest = self._rest.reshape(self.shape)[index].double()
         sums = own.double() + rest
         return sums if self._finite else torch.where(torch.isfinite(own), sums, rest)
 
@@ -71,10 +72,16 @@ class Beside:
 Exact = torch.Tensor | Beside
 
 
-def slices(count: int) -> Iterator[slice]:
+def chunk(device: torch.device) -> int:
+    """Elements of a part that is read at once."""
+    return _CHUNKS[device.type == "cuda"]
+
+
+def slices(count: int, device: torch.device) -> Iterator[slice]:
     """Parts of a flat form."""
-    for i in range(0, count, CHUNK):
-        yield slice(i, min(i + CHUNK, count))
+    size = chunk(device)
+    for i in range(0, count, size):
+        yield slice(i, min(i + size, count))
 
 
 def piece(value: Exact, at: slice) -> torch.Tensor:

@@ -21,7 +21,7 @@ import torch
 
 from refold.judge.draws.trees import all_finite
 from refold.judge.rule import beside, fills, threads
-from refold.judge.rule.beside import CHUNK, Exact, piece, slices
+from refold.judge.rule.beside import Exact, chunk, piece, slices
 from refold.judge.rule.rows import FEW, Comparison, Sheet, at, measured, pieces
 from refold.judge.wire.meter import size_of, spanned
 
@@ -122,7 +122,7 @@ def _near(got: torch.Tensor, eager: torch.Tensor) -> bool:
     low, high = (float(end) for end in torch.aminmax(eager))
     masked = max(-low, high) >= fills.LEAST
     normal, eps = _normal(eager.dtype), torch.finfo(eager.dtype).eps
-    step = max(1, CHUNK // width) * width
+    step = max(1, chunk(eager.device) // width) * width
     for i in range(0, eager.numel(), step):
         a, b = (piece(t, slice(i, min(i + step, t.numel()))) for t in (got, eager))
         if bool((_gone(a, b) & (b.abs() > normal)).any()):
@@ -203,7 +203,7 @@ def _lost(
         for moved in also:
             runs += 1
             for at_, (other, truth) in zip(
-                slices(wrong.numel()), pieces(moved.to(got.device), exact), strict=True
+                slices(wrong.numel(), got.device), pieces(moved.to(got.device), exact), strict=True
             ):
                 wrong[at_] &= _agree(other, truth)
         if not runs:
@@ -251,10 +251,10 @@ def units(
         return None
     each = exact.numel() // exact.shape[0]
     scale = torch.zeros(exact.shape[0], dtype=torch.float64, device=exact.device)
-    step = max(1, CHUNK // each)
+    step = max(1, chunk(exact.device) // each)
     for i in range(0, exact.shape[0], step):
         last = min(i + step, exact.shape[0])
-        for columns in slices(each) if step == 1 else (slice(0, each * (last - i)),):
+        for columns in slices(each, exact.device) if step == 1 else (slice(0, each * (last - i)),):
             part = slice(i * each + columns.start, i * each + columns.stop)
             truth = piece(exact, part).double()
             if eager is not None and taken is not None:

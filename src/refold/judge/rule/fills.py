@@ -50,7 +50,7 @@ def found(eager: torch.Tensor, exact: Exact) -> Fills:
         narrowed = fills.narrowed or abs(value) == torch.finfo(eager.dtype).max
         fills = Fills(fills.values, narrowed)
         count, top = 0, 0.0
-        for at in slices(eager.numel()):
+        for at in slices(eager.numel(), eager.device):
             own, truth = _part(eager, exact, fills, at)
             fill = _filled(own, truth, value)
             count += int(fill.sum())
@@ -68,7 +68,7 @@ def _outermost(eager: torch.Tensor, exact: Exact, fills: Fills) -> float:
         if low - low == 0.0 == high - high:  # both finite
             return low if -low > high else high
     value = 0.0
-    for at in slices(eager.numel()):
+    for at in slices(eager.numel(), eager.device):
         own, _ = _part(eager, exact, fills, at)
         low, high = (float(end) for end in torch.aminmax(_finite(own)))
         value = max(value, high, low, key=abs)

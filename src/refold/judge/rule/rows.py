@@ -9,7 +9,7 @@ import torch
 
 from refold.judge.draws.trees import all_finite
 from refold.judge.rule import fills
-from refold.judge.rule.beside import CHUNK, Exact, piece, slices
+from refold.judge.rule.beside import Exact, chunk, piece, slices
 from refold.judge.verdict.verdict import ErrorStats, Worst
 
 K_FLOAT32 = 16.0
@@ -76,13 +76,14 @@ class Sheet:
     def blocks(self) -> Iterator[tuple[slice, int, slice]]:
         """Rows, the first column, and the part of the flat form, in order. A long row comes in
         several blocks."""
-        if self.width > CHUNK:
+        most = chunk(self.eager.device)
+        if self.width > most:
             for row in range(self.rows):
-                for at in slices(self.width):
+                for at in slices(self.width, self.eager.device):
                     start = row * self.width
                     yield slice(row, row + 1), at.start, slice(start + at.start, start + at.stop)
             return
-        step = max(1, CHUNK // self.width)
+        step = max(1, most // self.width)
         for i in range(0, self.rows, step):
             rows = slice(i, min(i + step, self.rows))
             yield rows, 0, slice(rows.start * self.width, rows.stop * self.width)
@@ -223,7 +224,7 @@ def _joined(
 def pieces(*tensors: Exact) -> Iterator[list[torch.Tensor]]:
     """Flat pieces of tensors of one shape, some millions of elements each: temporaries stay
     small."""
-    for at in slices(tensors[0].numel()):
+    for at in slices(tensors[0].numel(), tensors[0].device):
         yield [piece(t, at) for t in tensors]
 
 
@@ -306,7 +307,7 @@ def apart(eager: torch.Tensor, exact: Exact, units: float) -> torch.Tensor:
     width = eager.shape[-1] if eager.dim() else 1
     info = torch.finfo(eager.dtype)
     found = torch.empty(eager.numel(), dtype=torch.bool, device=eager.device)
-    step = max(1, CHUNK // width) * width
+    step = max(1, chunk(eager.device) // width) * width
     for i in range(0, eager.numel(), step):
         at_ = slice(i, min(i + step, eager.numel()))
         mine, truth = (piece(t, at_).to(eager.device).double() for t in (eager, exact))

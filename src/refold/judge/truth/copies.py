@@ -11,6 +11,7 @@ from torch import nn
 
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import beside
+from refold.judge.truth.resident import RESIDENTS
 from refold.judge.wire import frames, plain
 from refold.judge.wire.meter import size_of, spanned
 from refold.judge.wire.place import Place
@@ -69,7 +70,7 @@ def _duplicate(value: Any, device: torch.device, grad: bool, wide: bool) -> Any:
         if any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True)):
             fresh = value.to(device)
         else:
-            fresh = _laid_alike(value.detach(), device)
+            fresh = _laid_alike(RESIDENTS.of(value, device).detach(), device)
         fresh = widen(fresh) if wide else fresh
         return fresh.requires_grad_() if grad and inexact(fresh) else fresh
     if isinstance(value, list | tuple):
@@ -102,9 +103,10 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 @spanned("inputs compared", size_of)
 def unchanged(before: torch.Tensor, now: torch.Tensor) -> bool:
     """`_same`, of one that may have been widened since: part by part."""
+    before = RESIDENTS.of(before, now.device)
     if before.is_complex() or before.dtype == now.dtype:
         return same(before.to(now), now)
-    parts = beside.slices(before.numel())
+    parts = beside.slices(before.numel(), now.device)
     return all(same(beside.piece(before, at).to(now), beside.piece(now, at)) for at in parts)
 
 

@@ -14,6 +14,7 @@ from refold.judge import draws
 from refold.judge.draws.trees import each, tensors
 from refold.judge.rule import beside, compare, ties
 from refold.judge.truth.oracle import Oracle
+from refold.judge.truth.resident import RESIDENTS
 from refold.judge.truth.truth import Truth
 from refold.judge.verdict.room import Room
 from refold.judge.verdict.truths import INITIAL, Truths
@@ -33,6 +34,8 @@ _ACCUSES = (Status.CHEATS, Status.MUTATES, Status.NONDETERMINISTIC)
 _MODELS = 2.5  # eager, the candidate, and now and then float64: calls for each call of a test
 _LIFE_SECONDS = (4e-9, 1e-9)  # for each byte of a state: measured on a CPU; by judgement on a GPU
 _OVERHEAD = 5e-4  # seconds of a call beside the models' own
+# seconds for each byte that goes to a worker, comes back and is compared, beyond some megabytes
+_MOVED, _LITTLE = 1e-9, 4 << 20
 
 
 @dataclass
@@ -125,9 +128,11 @@ class Session(Truths):
 
     def cost(self, calls: int, lives: int) -> float:
         """Estimated seconds of a test of so many calls of each model; each life builds them, and
-        copies, sends and compares what is as large as their state."""
+        copies, sends and compares what is as large as their state. Of large samples even three are
+        megabytes, which cost more than a GPU's calls do."""
         each: float = _LIFE_SECONDS[self.device.type == "cuda"] * self.oracle.bytes
-        return calls * (_MODELS * self.call_seconds + _OVERHEAD) + lives * each
+        moved = _MOVED * max(0, self.moved - _LITTLE)
+        return calls * (_MODELS * self.call_seconds + _OVERHEAD + moved) + lives * each
 
     def spend(self, calls: int, lives: int, seconds: float) -> None:
         """Take from the budget what a test took, at most its estimate: a busy machine leaves
@@ -187,6 +192,7 @@ class Session(Truths):
         self.dismiss()
         self._truths.clear()
         self._moved.clear()
+        RESIDENTS.clear()
         self.oracle.place.retreat()
 
     def enter(self, state: str | None = None, training: bool | None = None) -> Host:
@@ -346,13 +352,17 @@ class Session(Truths):
 
 
 def some(tree: Any) -> Any:
-    """A tree of outputs with some samples of each large tensor."""
+    """A tree of outputs with some rows of each large tensor."""
     return each(tree, _some)
 
 
 def _some(t: Any) -> Any:
     size = beside.shape(t)
-    if not size or t.numel() < 2 * _SAMPLED or size[0] < 2:
+    if not size or t.numel() < 2 * _SAMPLED:
         return t
-    step = -(-t.numel() // _SAMPLED)
-    return t.every(step) if isinstance(t, beside.Beside) else t[::step]
+    index, parts = [], t.numel() / _SAMPLED
+    for n in size[: max(1, len(size) - 1)]:  # rows are whole; of one axis elements are samples
+        kept = max(1, int(n / parts))
+        index.append(slice(None, None, -(-n // kept)))
+        parts *= len(range(n)[index[-1]]) / n
+    return t.every(tuple(index)) if isinstance(t, beside.Beside) else t[tuple(index)]

@@ -42,6 +42,7 @@ class Truths:
     _remembers: dict[bool, bool]
     _random: bool | None
     samples: tuple[int, int] | None
+    moved: int = 0  # bytes of inputs and outputs of a call of most tests
 
     @property
     def seed(self) -> int:
@@ -84,6 +85,7 @@ class Truths:
         given = self.file_inputs()
         held = tensors(given)
         size = max([t.numel() for t in (*held, *tensors(outputs))], default=0)
+        self.moved = size_of(given, outputs)
         batch = held[0].shape[0] if held and held[0].dim() else 0
         few = max(_LEAST_SAMPLES, int(batch * _PROBE / max(size, 1)))
         if few >= batch:
@@ -93,6 +95,8 @@ class Truths:
             run = self.oracle.eager(self.cut(given), self.oracle.training, self.seed + 7)
             if not tensors(run.outputs):
                 self.samples = None
+            else:
+                self.moved = size_of(self.cut(given), run.outputs)
         except Exception:  # it takes no other batch
             self.samples = None
 

@@ -218,7 +218,7 @@ class Worker(Calls):
         """A model that computes nothing: what its sealed calls take is the transport."""
         self.device = torch.device(device)
         torch.set_num_threads(threads)
-        here = moved(outputs, self.device)
+        here = draws.every(moved(outputs, self.device), lambda t: t.contiguous())
         self.lap.model = lambda *_: here
 
     def do_sealed(self, like: list[Any], offset: int, seed: int | None) -> int:

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 from refold.judge import draws
+from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure
+
+_MOST, _FEW = 200, 9  # ends of the secret sizes
+_ELEMENTS = 1 << 23  # of a call with --quick
 
 
 def run(session: Session) -> Iterator[Failure]:
     """Each shape, and each value of a plain number, that the reference accepts."""
     before, given = session.cases, session.inputs()
-    drawn = random.Random(session.secret).sample(range(5, 200), 2 if session.quick else 4)
+    sizes = range(5, _most(session, given) if session.quick else _MOST)
+    drawn = random.Random(session.secret).sample(sizes, 2 if session.quick else 4)
     shaped = draws.shapes(given, session.quick, [*drawn, draws.larger_batch(given)])
     for case, inputs in (*shaped, *draws.scalars(given)):
         yield from session.check(case, inputs, limit=case.endswith("no whole one"))
     if session.cases == before:
         raise Skip("the reference accepts no other shape")
+
+
+def _most(session: Session, given: list[Any]) -> int:
+    """The end of the secret sizes: a hundred large samples are gigabytes, and take seconds."""
+    truth = session.truth(given)
+    outputs = [] if truth.eager is None else tensors(truth.eager.outputs)
+    held = [t.numel() / t.shape[0] for t in (*tensors(given), *outputs) if t.dim() and t.shape[0]]
+    return max(_FEW, min(_MOST, int(_ELEMENTS / max(held, default=1.0))))
 
 
 TEST = Test(
