@@ -195,7 +195,7 @@ static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
 // The functions that Python sees. Each is declared where it is defined.
 using RfFunction = PyObject*(PyObject*, PyObject* const*, Py_ssize_t);
 struct RfMethod;
-static RfMethod* rf_methods = nullptr;
+inline RfMethod* rf_methods = nullptr;  // of all files of the module
 struct RfMethod {
   PyMethodDef rows[2] = {};
   RfMethod* next = rf_methods;
@@ -205,6 +205,7 @@ struct RfMethod {
     rf_methods = this;
   }
 };
+#if !defined(RF_UNIT) || RF_UNIT == 0
 static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
 #define RF_INIT_(name) PyInit_##name
 #define RF_INIT(name) RF_INIT_(name)
@@ -214,6 +215,7 @@ PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() {
     if (PyModule_AddFunctions(module, m->rows) != 0) Py_CLEAR(module);
   return module;
 }
+#endif
 
 // An argument, as what it initialises.
 struct RfArgument {
@@ -4418,7 +4420,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_d9461c5f72ce"
+_REFOLD_NAME = "refold_sm_90_2bd9ce3389bb"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -5120,26 +5122,51 @@ def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
     return module
 
 
-def _refold_compiled_cpp(name: str, source: str, flags: Sequence[str], folder: str) -> str:
+def _refold_compiled_cpp(
+    name: str, source: str, flags: Sequence[str], folder: str, parts: int = 1
+) -> str:
     """Compile C++ for this Python and PyTorch into a folder; the path of the library. Raises
-    RuntimeError with what the compiler said."""
+    RuntimeError with what the compiler said.
+
+    parts: in how many parts the source may be compiled side by side; RF_UNIT names one in it.
+    Where there is one processor, all is compiled at once: it is less work.
+    """
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     if not compiler or shutil.which(compiler[0]) is None:
         raise RuntimeError(f"there is no {' '.join(compiler) or 'C++ compiler'}")
     own = os.path.dirname(torch.__file__)
-    text, parts, made = (os.path.join(folder, f"{name}{end}") for end in (".cpp", ".o", ".so"))
+    text, made = (os.path.join(folder, f"{name}{end}") for end in (".cpp", ".so"))
     with open(text, "w") as file:
         file.write(source)
     headers = (os.path.join(own, "include"), sysconfig.get_path("include"))
     told = [f"-DTORCH_EXTENSION_NAME={name}", *flags, "-fPIC", *(f"-isystem{h}" for h in headers)]
+    alone = parts == 1 or len(os.sched_getaffinity(0)) < parts
+    defined = [()] if alone else [(f"-DRF_UNIT={i}",) for i in range(parts)]
+    objects = [os.path.join(folder, f"{name}_{i}.o") for i in range(len(defined))]
+    _refold_ran(
+        [
+            [*compiler, *told, *part, "-c", text, "-o", made_of]
+            for part, made_of in zip(defined, objects)  # noqa: B905
+        ]
+    )
     linked = ["-shared", f"-L{os.path.join(own, 'lib')}", "-ltorch_cpu", "-lc10"]
-    for command in ([*told, "-c", text, "-o", parts], [parts, *linked, "-o", made]):
-        done = subprocess.run(
-            [*compiler, *command], capture_output=True, text=True, errors="replace", check=False
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr)
+    _refold_ran([[*compiler, *objects, *linked, "-o", made]])
     return made
+
+
+def _refold_ran(commands: Sequence[Sequence[str]]) -> None:
+    """Runs commands side by side to their ends. Raises RuntimeError with what the first said that
+    failed."""
+    with contextlib.ExitStack() as stack:
+        running = []
+        for command in commands:
+            said = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+            running.append((stack.enter_context(process), said))
+        for process, said in running:
+            if process.wait():
+                said.seek(0)
+                raise RuntimeError(said.read())
 
 
 @contextlib.contextmanager

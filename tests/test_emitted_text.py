@@ -57,7 +57,7 @@ def test_the_own_part_is_short_and_in_order(problem: Path, target: str) -> None:
     places = [f"\n{text}".find(f"\n{start}") for start in ORDER]
     found = [place for place in places if place >= 0]  # not every file has folded parameters
     assert found == sorted(found) and len(found) >= len(ORDER) - 1
-    called = re.findall(r"(?m)^RF_KERNEL\((\w+),", "\n".join(own))
+    called = re.findall(r"(?m)^RF_(?:KERNEL|PRODUCT)\((\w+),", "\n".join(own))
     below = text[len("\n".join(own)) :]
     assert called and [n for n in called if re.search(rf"\b{n}\b", below)] == []
     nameless = re.compile(r"\b[ckprtvy]\d+\b")  # t17

@@ -261,12 +261,12 @@ struct EvalRows1 : RowsBody {  // sub, exp, sum, div
 };
 
 // How Python calls them: a name, what is given in order, and what runs.
-RF_KERNEL(train_matmul0, (float* a, float* w, Members<TrainMatmul0, 11> body, long rows,
+RF_PRODUCT(train_matmul0, (float* a, float* w, Members<TrainMatmul0, 11> body, long rows,
     long width, long depth),
     rf::matmul(body.sized(width, rows), a, w, rows, width, depth))
 RF_KERNEL(train_rows1, (Members<TrainRows1, 5> body, long rows, long width),
     rf::rows(body.sized(width), rows, width))
-RF_KERNEL(eval_matmul0, (float* a, float* w, Members<EvalMatmul0, 4> body, long rows, long width,
+RF_PRODUCT(eval_matmul0, (float* a, float* w, Members<EvalMatmul0, 4> body, long rows, long width,
     long depth),
     rf::matmul(body.sized(width), a, w, rows, width, depth))
 RF_KERNEL(eval_rows1, (Members<EvalRows1, 3> body, long rows, long width),
@@ -281,13 +281,19 @@ _REFOLD_HEADERS = r"""
 #define PY_SSIZE_T_CLEAN
 // <call.h>
 
+#if !defined(RF_UNIT) || RF_UNIT == 0
 // <look.h>
 
 // <watch.h>
 
+#endif
 // Run: a kernel from Python.
 //
 //   RF_KERNEL(name, (parameters), call)   a function of Python that runs the call without the interpreter's lock
+//   RF_PRODUCT(...)                       the same of a product, which takes the compiler longest
+//
+// A file with products may be compiled as two units side by side: RF_UNIT is 0 in one, with products of many rows, and
+// 1 in the other, with products of few rows and all other kernels. Where it is not defined, one compiler reads all.
 #include <Python.h>
 
 #include <new>
@@ -306,14 +312,24 @@ template <class F> static PyObject* rf_run(F f) {
   Py_RETURN_NONE;
 }
 
-#define RF_KERNEL(name, parameters, ...)                                               \
-  static void name##_of parameters { __VA_ARGS__; }                                    \
-  static PyObject* name##_called(PyObject*, PyObject* const* args, Py_ssize_t n) {     \
-    return rf_called(name##_of, 0, args, n, [](const auto& given, PyObject* const*) {  \
-      return rf_run([&] { std::apply(name##_of, given); });                            \
-    });                                                                                \
-  }                                                                                    \
+#define RF_WHOLE(name, parameters, ...)                                               \
+  static void name##_of parameters { __VA_ARGS__; }                                   \
+  static PyObject* name##_called(PyObject*, PyObject* const* args, Py_ssize_t n) {    \
+    return rf_called(name##_of, 0, args, n, [](const auto& given, PyObject* const*) { \
+      return rf_run([&] { std::apply(name##_of, given); });                           \
+    });                                                                               \
+  }                                                                                   \
   RF_METHOD(name, name##_called)
+#ifndef RF_UNIT
+#define RF_KERNEL RF_WHOLE
+#define RF_PRODUCT RF_WHOLE
+#elif RF_UNIT == 0
+#define RF_KERNEL(...)
+#define RF_PRODUCT RF_WHOLE
+#else
+#define RF_KERNEL RF_WHOLE
+#define RF_PRODUCT(name, parameters, ...) [[gnu::used]] static void name##_of parameters { __VA_ARGS__; }
+#endif
 
 // <cpu/lanes.h>
 
@@ -354,7 +370,7 @@ _REFOLD_LEVELS = {
 def _refold_compiled_for(level, folder):
     """Compile the kernels for processors of a kind into a folder; the path of the library."""
     flags = [*_REFOLD_FLAGS, *_REFOLD_LEVELS[level].split()]
-    return _refold_compiled_cpp(_REFOLD_NAME, _REFOLD_SOURCE, flags, folder)
+    return _refold_compiled_cpp(_REFOLD_NAME, _REFOLD_SOURCE, flags, folder, 2)
 
 
 def _refold_build():

@@ -12,10 +12,18 @@ from refold.plan import Group
 
 @dataclass(frozen=True)
 class Cpp:
-    """A family's template for the CPU. header: its file. run: the C++ call that runs {body}."""
+    """A family's template for the CPU. header: its file. run: the C++ call that runs {body}.
+    entry: the macro of run.h by which Python calls it: RF_PRODUCT of what is in both parts where
+    two compilers work side by side."""
 
     header: str
     run: str
+    entry: str = "RF_KERNEL"
+
+    @property
+    def parts(self) -> int:
+        """In how many parts a file with such a kernel may be compiled."""
+        return 2 if self.entry == "RF_PRODUCT" else 1
 
 
 class CppKernel(GroupKernel):
@@ -33,7 +41,7 @@ class CppKernel(GroupKernel):
         """The function by which Python calls the kernel."""
         sides = list(zip(map(self.pointer, self.sides()), ("a", "w"), strict=False))
         called = f"rf::{self.cpp.run.format(body=self.sized())}"
-        return macro("RF_KERNEL", self.name, self.parameters(sides), called)
+        return macro(self.cpp.entry, self.name, self.parameters(sides), called)
 
     def call(self, scope: Scope) -> list[str]:
         """The statement of emitted Python that runs the kernel."""

@@ -54,7 +54,10 @@ class CpuTarget:
         headers = [
             "#define PY_SSIZE_T_CLEAN",
             *real_text(m.group for m in groups),
-            *map(header, COMMON),
+            header(COMMON[0]),
+            "#if !defined(RF_UNIT) || RF_UNIT == 0",
+            *map(header, COMMON[1:]),
+            "#endif",
         ]
         headers += [header(f"cpu/{h}") for h in needed]
         return Source(
@@ -62,7 +65,9 @@ class CpuTarget:
         )
 
     def build(self, groups: Sequence[Member], source: Source) -> str:
-        return render("cpu.py.jinja", extension=f"refold_cpu_{digest(source.text)}")
+        parts = max((k.cpp.parts for k in kernels_of(groups, self.kernel)), default=1)
+        name = f"refold_cpu_{digest(source.text)}"
+        return render("cpu.py.jinja", extension=name, parts=parts)
 
     def guards(self, names: Sequence[str]) -> list[Refusal]:
         return []

@@ -60,7 +60,7 @@ static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
 // The functions that Python sees. Each is declared where it is defined.
 using RfFunction = PyObject*(PyObject*, PyObject* const*, Py_ssize_t);
 struct RfMethod;
-static RfMethod* rf_methods = nullptr;
+inline RfMethod* rf_methods = nullptr;  // of all files of the module
 struct RfMethod {
   PyMethodDef rows[2] = {};
   RfMethod* next = rf_methods;
@@ -70,6 +70,7 @@ struct RfMethod {
     rf_methods = this;
   }
 };
+#if !defined(RF_UNIT) || RF_UNIT == 0
 static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
 #define RF_INIT_(name) PyInit_##name
 #define RF_INIT(name) RF_INIT_(name)
@@ -79,6 +80,7 @@ PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() {
     if (PyModule_AddFunctions(module, m->rows) != 0) Py_CLEAR(module);
   return module;
 }
+#endif
 
 // An argument, as what it initialises.
 struct RfArgument {

@@ -156,26 +156,51 @@ def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
     return module
 
 
-def _refold_compiled_cpp(name: str, source: str, flags: Sequence[str], folder: str) -> str:
+def _refold_compiled_cpp(
+    name: str, source: str, flags: Sequence[str], folder: str, parts: int = 1
+) -> str:
     """Compile C++ for this Python and PyTorch into a folder; the path of the library. Raises
-    RuntimeError with what the compiler said."""
+    RuntimeError with what the compiler said.
+
+    parts: in how many parts the source may be compiled side by side; RF_UNIT names one in it.
+    Where there is one processor, all is compiled at once: it is less work.
+    """
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     if not compiler or shutil.which(compiler[0]) is None:
         raise RuntimeError(f"there is no {' '.join(compiler) or 'C++ compiler'}")
     own = os.path.dirname(torch.__file__)
-    text, parts, made = (os.path.join(folder, f"{name}{end}") for end in (".cpp", ".o", ".so"))
+    text, made = (os.path.join(folder, f"{name}{end}") for end in (".cpp", ".so"))
     with open(text, "w") as file:
         file.write(source)
     headers = (os.path.join(own, "include"), sysconfig.get_path("include"))
     told = [f"-DTORCH_EXTENSION_NAME={name}", *flags, "-fPIC", *(f"-isystem{h}" for h in headers)]
+    alone = parts == 1 or len(os.sched_getaffinity(0)) < parts
+    defined = [()] if alone else [(f"-DRF_UNIT={i}",) for i in range(parts)]
+    objects = [os.path.join(folder, f"{name}_{i}.o") for i in range(len(defined))]
+    _refold_ran(
+        [
+            [*compiler, *told, *part, "-c", text, "-o", made_of]
+            for part, made_of in zip(defined, objects)  # noqa: B905
+        ]
+    )
     linked = ["-shared", f"-L{os.path.join(own, 'lib')}", "-ltorch_cpu", "-lc10"]
-    for command in ([*told, "-c", text, "-o", parts], [parts, *linked, "-o", made]):
-        done = subprocess.run(
-            [*compiler, *command], capture_output=True, text=True, errors="replace", check=False
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr)
+    _refold_ran([[*compiler, *objects, *linked, "-o", made]])
     return made
+
+
+def _refold_ran(commands: Sequence[Sequence[str]]) -> None:
+    """Runs commands side by side to their ends. Raises RuntimeError with what the first said that
+    failed."""
+    with contextlib.ExitStack() as stack:
+        running = []
+        for command in commands:
+            said = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+            running.append((stack.enter_context(process), said))
+        for process, said in running:
+            if process.wait():
+                said.seek(0)
+                raise RuntimeError(said.read())
 
 
 @contextlib.contextmanager

@@ -152,6 +152,13 @@ inline long threads_for(long n, long m, long depth) {
 }
 
 // At most kSkinny rows of A: W is streamed. At most kSkinny rows of W: A is.
+#if defined(RF_UNIT) && RF_UNIT == 0
+template <class Body, class TA, class TW> void skinny(const Body&, const TA*, const TW*, long n, long m, long depth);
+#else
+#ifdef RF_UNIT  // the other unit calls it
+template <class Body, class TA, class TW>
+[[gnu::used, gnu::noinline, gnu::noclone]] void skinny(const Body&, const TA*, const TW*, long n, long m, long depth);
+#endif
 template <class Body, class TA, class TW>
 void skinny(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
   const bool rows = n <= kSkinny;
@@ -173,6 +180,14 @@ void skinny(const Body& body, const TA* A, const TW* W, long n, long m, long dep
   sinks.merge();
 }
 
+#endif
+
+#if defined(RF_UNIT) && RF_UNIT == 1
+template <class Body, class TA, class TW>
+static void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
+  skinny(body, A, W, n, m, depth);
+}
+#else
 // A [n, depth] and W [m, depth], both dense row by row.
 //
 // A task is a strip of columns and some tiles of rows. It packs its strip of W for itself: no
@@ -239,5 +254,6 @@ void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long dep
   }
   sinks.merge();
 }
+#endif
 
 }  // namespace rf
