@@ -50,14 +50,16 @@ def ddp(model: nn.Module, where: str, backend: Any) -> Any:
 
 
 def fsdp(model: nn.Module, where: str, backend: Any) -> Any:
-    """fully_shard of each block and of the whole: around compiled blocks, or inside what is
-    compiled. A model without blocks is one of them."""
+    """fully_shard of each block and of the whole: around compiled blocks and a compiled loss, or
+    inside what is compiled. A model without blocks is one of them."""
     place = next(model.parameters()).device
     mesh = dist.device_mesh.init_device_mesh(place.type, (dist.get_world_size(),))
     blocks = [*model.blocks] if isinstance(model, Gpt) else []
     if where == "around":
         for block in blocks or [model]:
             block.compile(backend=backend)
+        if isinstance(model, Gpt):
+            model.loss = torch.compile(model.loss, backend=backend)  # type: ignore[method-assign]
     for block in blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)

@@ -85,7 +85,11 @@ class Gpt(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        scores = self.head(self.norm(self.blocks(self.table(ids))))
+        return self.loss(self.blocks(self.table(ids)), ids)
+
+    def loss(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Of what the blocks give."""
+        scores = self.head(self.norm(x))
         rows, wanted = scores[:, :-1].reshape(-1, self.words), ids[:, 1:].reshape(-1)
         loss: torch.Tensor = F.cross_entropy(rows, wanted)
         return loss
