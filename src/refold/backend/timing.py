@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refold.backend.arguments import examples
 from refold.backend.loaded import Boxed
+from refold.capture.aot import COPY
 from refold.measure import Timing, compare
 
 SECONDS = 0.4  # of a comparison
@@ -28,19 +31,90 @@ def _is_finite(value: Any) -> bool:
     return bool(value.isfinite().all())
 
 
+@dataclass(frozen=True)
+class _Given:
+    """Arguments of a graph, which calls may write to. spoiled: what a call leaves otherwise
+    than it was, by its place, as it was."""
+
+    values: list[Any]
+    spoiled: Mapping[int, torch.Tensor]
+
+    def again(self) -> list[Any]:
+        """The same arguments once more."""
+        for i, value in self.spoiled.items():
+            self.values[i].copy_(value)
+        return list(self.values)
+
+
 def _given(
-    other: Callable[[list[Any]], Any], module: torch.fx.GraphModule, parameters: Collection[str]
-) -> list[Any]:
+    other: Callable[[list[Any]], Any],
+    module: torch.fx.GraphModule,
+    parameters: Collection[str],
+    ours: Boxed | None = None,
+) -> _Given:
     """Arguments of which results are finite, or else as many as there are: what is not a kernel may
-    compute again, slowly, which says nothing about real ones."""
-    best, least = list[Any](), math.inf
-    for given in examples(module, parameters):
+    compute again, slowly, which says nothing about real ones.
+
+    A backward may write into what was saved for it, as nobody reads it again. Called once more on
+    what that left, it would soon have results that are not finite.
+    """
+    best, least = 0, math.inf
+    own = {i for i, n in enumerate(_places(module)) if n in _written(module)}
+    spoiled: set[int] = set()
+    for number, given in enumerate(examples(module, parameters)):
+        before = _digests(given)
         wrong = sum(not _is_finite(r) for r in other(list(given)))
+        spoiled |= _changed(before, given) - own
         if wrong < least:
-            best, least = given, wrong
+            best, least = number, wrong
         if wrong == 0:
             break
-    return best
+    del given  # before there are others
+    values = _drawn_again(module, parameters, best)
+    if ours is not None:  # of parts of the graph, Inductor compiles the rest
+        before = _digests(values)
+        ours(list(values))
+        more = _changed(before, values) - own
+        if more:
+            values.clear()
+            values = _drawn_again(module, parameters, best)
+        spoiled |= more
+    return _Given(values, {i: values[i].clone() for i in spoiled})
+
+
+def _drawn_again(
+    module: torch.fx.GraphModule, parameters: Collection[str], number: int
+) -> list[Any]:
+    return next(itertools.islice(examples(module, parameters), number, None))
+
+
+def _changed(before: Sequence[Any], given: Sequence[Any]) -> set[int]:
+    now = zip(before, _digests(given), strict=True)
+    return {i for i, (old, new) in enumerate(now) if old != new}
+
+
+def _digests(given: Sequence[Any]) -> list[tuple[float, float] | None]:
+    """Of each tensor that can be written to, what another value in its memory changes."""
+    found: list[tuple[float, float] | None] = []
+    for value in given:
+        if not isinstance(value, torch.Tensor) or not value.numel() or value.is_complex():
+            found.append(None)
+            continue
+        if any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
+            found.append(None)  # several places of one number
+            continue
+        total = value.sum(dtype=torch.float64 if value.is_floating_point() else torch.int64)
+        found.append((float(total), float(value[(-1,) * value.dim()])))
+    return found
+
+
+def _places(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    return [n for n in module.graph.nodes if n.op == "placeholder"]
+
+
+def _written(module: torch.fx.GraphModule) -> set[Any]:
+    """The arguments that the graph itself says it writes to: both sides do, at each call."""
+    return {n.args[0] for n in module.graph.nodes if n.target is COPY}
 
 
 def timed(
@@ -54,10 +128,10 @@ def timed(
 
     parameters: the placeholders that are parameters or buffers.
     """
-    metas = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
+    metas = [n.meta["val"] for n in _places(module)]
     devices = {m.device for m in metas if isinstance(m, torch.Tensor) and m.device.type == "cuda"}
     kind = "cuda" if devices else "cpu"
     with torch.no_grad(), torch._C._DisableAutocast():
         with torch.random.fork_rng(sorted(d.index or 0 for d in devices)):
-            given = _given(other, module, parameters)
-        return compare(lambda: other(list(given)), lambda: ours(list(given)), kind, SECONDS)
+            given = _given(other, module, parameters, ours)
+        return compare(lambda: other(given.again()), lambda: ours(given.again()), kind, SECONDS)

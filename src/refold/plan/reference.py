@@ -71,7 +71,7 @@ class _Run:
         self.codes: dict[Node, torch.Tensor] = {}
         self.calls: dict[Any, Any] = {}
 
-    def outputs(self, watch: Watch | None) -> list[torch.Tensor]:
+    def outputs(self, watch: Watch | None = None) -> list[torch.Tensor]:
         self._leaves()
         for step in self.plan.steps:
             if isinstance(step, Group):
