@@ -66,7 +66,7 @@ def compiled(level: str, defines: list[str], needed: list[str]) -> Call:
     scope: dict = {**vars(built), **vars(library)} | {"_REFOLD_SOURCE": f"\n{text}\n"}
     del scope["__file__"]
     with mock.patch("torch.backends.cpu.get_cpu_capability", lambda: level):
-        exec(render("cpu.py.jinja", extension=name), scope)
+        exec(render("cpu.py.jinja", extension=name, parts=1), scope)
         kernels, problem = scope["_refold_build"]()
     assert problem is None, problem
 
