@@ -108,9 +108,10 @@ def compared(op: str, a: Value, b: Value, shape: tuple[Any, ...]) -> Node | None
 
 def _numbers(node: Node) -> Node | None:
     """The same integers as float32, where they are 0, 1, 2, ... in some shape."""
-    if node.op in ("reshape", "expand"):
-        inner = _numbers(node.inputs[0])
-        return None if inner is None else make(node.op, inner, **dict(node.attrs))
+    moves = []
+    while node.op in ("reshape", "expand"):
+        moves.append(node)
+        (node,) = node.inputs
     if node.op != "aten" or node["target"] not in _COUNTING:
         return None
     (size,) = node["args"] if len(node["args"]) == 1 else (None,)
@@ -119,7 +120,11 @@ def _numbers(node: Node) -> Node | None:
     if not usual or not isinstance(size, int) or not 0 < size < _EXACT:
         return None
     numbers = numbers_to(size, torch.float32)
-    return numbers if numbers.shape == node.shape else None
+    if numbers.shape != node.shape:
+        return None
+    for move in reversed(moves):
+        numbers = make(move.op, numbers, **dict(move.attrs))
+    return numbers
 
 
 _COUNTING = ("prims.iota.default", "aten.arange.default")
