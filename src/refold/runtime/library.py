@@ -180,7 +180,7 @@ def _refold_compiled_cpp(
     _refold_ran(
         [
             [*compiler, *told, *part, "-c", text, "-o", made_of]
-            for part, made_of in zip(defined, objects)  # noqa: B905
+            for part, made_of in zip(defined, objects, strict=True)
         ]
     )
     linked = ["-shared", f"-L{os.path.join(own, 'lib')}", "-ltorch_cpu", "-lc10"]

@@ -13,11 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-T = TypeVar("T", bound=Callable[..., Any])
+T = TypeVar("T")
+P = ParamSpec("P")
 FULL = 64 << 20  # bytes from which on what is moved, or comes out, is called large
 
 
@@ -97,16 +98,18 @@ class Meter:
 METER = Meter()
 
 
-def spanned(kind: str, measure: Callable[..., int] = lambda *_, **__: 0) -> Callable[[T], T]:
+def spanned(
+    kind: str, measure: Callable[..., int] = lambda *_, **__: 0
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """A function whose calls are spans; ``measure``: bytes of its arguments."""
 
-    def wrap(function: T) -> T:
+    def wrap(function: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(function)
-        def timed(*args: Any, **options: Any) -> Any:
+        def timed(*args: P.args, **options: P.kwargs) -> T:
             with METER.span(kind, lambda: measure(*args, **options)):
                 return function(*args, **options)
 
-        return timed  # type: ignore[return-value]
+        return timed
 
     return wrap
 

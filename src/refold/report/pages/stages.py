@@ -141,8 +141,8 @@ def _signature(value: torch.Tensor) -> tuple[int, float, float]:
     """What equal values have in common: their number, their root mean square, and that of some."""
     flat = value.double().flatten().nan_to_num(0.0, 0.0, 0.0)
     count = max(flat.numel(), 1)
-    norms: list[torch.Tensor] = [torch.linalg.vector_norm(v) for v in (flat, flat[::3])]
-    return flat.numel(), *(n.item() / math.sqrt(count) for n in norms)  # type: ignore[return-value]
+    all_of_it, some = (torch.linalg.vector_norm(v).item() for v in (flat, flat[::3]))
+    return flat.numel(), all_of_it / math.sqrt(count), some / math.sqrt(count)
 
 
 def _close(a: float, b: float) -> bool:
@@ -166,6 +166,3 @@ def worst(stages: Sequence[StageError], most: int) -> list[StageError]:
         range(len(stages)), key=lambda i: (-(stages[i].ratio or 0.0), -stages[i].ours, i)
     )
     return [stages[i] for i in sorted(order[:most])]
-
-
-__all__ = ["StageError", "name_of", "numbered", "stage_errors", "worst"]
