@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from refold import unsupported
@@ -16,6 +17,9 @@ def main() -> int:
     from refold.judge.wire import forkserver
 
     if sys.argv[1:2] == ["judge"] and not {"-h", "--help"} & set(sys.argv):
+        # before PyTorch is imported: this process waits for workers, on whose processors its
+        # threads would spin
+        os.environ.update(forkserver.PASSIVE)
         forkserver.expect()
     from refold.cli import main as command
 

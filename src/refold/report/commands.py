@@ -25,8 +25,7 @@ from refold.devices import DEVICES, DeviceModel, is_at_hand
 from refold.emit.cuda import NO_CUDA, NO_NVCC, compile_emitted, nvcc
 from refold.emit.held import own_bytes
 from refold.emit.target import Target
-from refold.judge import Status, Verdict, judge
-from refold.judge.wire import forkserver
+from refold.judge import Status, Verdict, aside
 from refold.pipeline import OptimizeError, Result
 from refold.report import terminal
 from refold.report.rows import few_rows
@@ -157,8 +156,22 @@ def optimized(args: argparse.Namespace, step: Callable[..., None]) -> Outcome:
     at_hand = is_at_hand(DEVICES[target.name])
     output = writable(args.output, args.reference)
     _check_compiler(target)
-    if at_hand:
-        forkserver.start(torch.get_num_threads())  # it imports torch while the model is captured
+    if not at_hand:
+        return _optimized(args, step, target, device, output, None)
+    # it imports torch while the model is captured
+    with aside.begun(target.device, torch.get_num_threads()) as judge:
+        return _optimized(args, step, target, device, output, judge)
+
+
+def _optimized(
+    args: argparse.Namespace,
+    step: Callable[..., None],
+    target: Target,
+    device: DeviceModel,
+    output: Path,
+    judge: Callable[..., Verdict] | None,
+) -> Outcome:
+    """``judge``: None where the device is not at hand."""
     step("loading the reference")
     reference, module, inputs = prepared(args, target)
     # nothing that was compiled before in this process is taken for this model's
@@ -170,14 +183,14 @@ def optimized(args: argparse.Namespace, step: Callable[..., None]) -> Outcome:
         _title(reference, args),
         target,
         device,
-        _options(args, target, at_hand),
+        _options(args, target, judge is not None),
         step,
     )
     if result.text is None:
         times = times_of(module, inputs, result, target.device)
         reason = "; ".join(dict.fromkeys(result.reasons))
         return _keep(reference, output, reason, times, None)
-    if not at_hand:
+    if judge is None:
         return _unrun(reference, output, result, target, step)
     with tempfile.TemporaryDirectory(prefix="refold_") as folder:
         candidate = Path(folder) / output.name

@@ -93,7 +93,9 @@ def _call_seconds(session: Session) -> tuple[float, float]:
         )
     session.wanted = _wanted(session, inputs, outputs)
     session.find_cut(outputs)
-    if passed < _SLOW:  # the first call paid for much that the others do not
+    if (
+        passed < _SLOW and session.samples is None
+    ):  # the first call paid for much that the others do not
         passed = min(passed, oracle.call_seconds(inputs))
     return least, passed
 

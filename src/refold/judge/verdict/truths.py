@@ -22,6 +22,8 @@ from refold.judge.wire.meter import METER, size_of
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
 _PROBE = 1 << 18  # elements of the outputs of most tests
 _LEAST_SAMPLES = 3
+_PRODUCTS = 1 << 28  # of elements of the state and samples, of a call of most tests
+_SOME_SAMPLES = 16  # where that would be fewer
 _KEPT = 256 << 20  # bytes of truths that are kept at most; the last one always is
 
 
@@ -88,6 +90,9 @@ class Truths:
         self.moved = size_of(given, outputs)
         batch = held[0].shape[0] if held and held[0].dim() else 0
         few = max(_LEAST_SAMPLES, int(batch * _PROBE / max(size, 1)))
+        # a matrix of 64 MB takes 64 samples three times as long as 16, and shows no more of them
+        held_elements = max(1, self.oracle.bytes // 4)
+        few = min(few, max(_SOME_SAMPLES, _PRODUCTS // held_elements))
         if few >= batch:
             return
         self.samples = (batch, few)

@@ -30,6 +30,8 @@ _LATE = (
     *("CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"),
     "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
 )
+# OpenMP's threads sleep at once where they have nothing to do
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
 _START_SECONDS = 120.0
 _FORK_SECONDS = 20.0  # a fork takes milliseconds
 _MESSAGE = 1 << 12
@@ -56,9 +58,7 @@ def environment(threads: int, extra: Mapping[str, str]) -> dict[str, str]:
     found.update(
         {
             "PYTHONPATH": os.pathsep.join(path),
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "KMP_BLOCKTIME": "0",
-            "GOMP_SPINCOUNT": "0",
+            **PASSIVE,
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "PYTHONHASHSEED": "0",
             **_allocator(),
@@ -129,7 +129,7 @@ class ForkServer:
     """A running server; see the module. Not usable (`usable`) where its imports start threads."""
 
     def __init__(self, threads: int) -> None:
-        self.key = _key(threads)
+        self.key = (threads, surroundings())
         self.expected = False  # started before anybody asked for it, with as many threads as usual
         self.wanted = 0  # threads that were asked of it then
         self.retired = False  # its children end as they will, and it has no more
@@ -258,11 +258,11 @@ _servers: list[ForkServer] = []
 _guard = threading.Lock()
 
 
-def _key(threads: int) -> tuple[int, dict[str, str]]:
-    """What a server was started under. pytest's variable changes with each test and means nothing
-    to a library; any other may be read when one is loaded."""
+def surroundings() -> dict[str, str]:
+    """The environment that a process is started under. pytest's variable changes with each test and
+    means nothing to a library; any other may be read when one is loaded."""
     ignored = ("PYTEST_CURRENT_TEST", *_LATE)
-    return threads, {k: v for k, v in os.environ.items() if k not in ignored}
+    return {k: v for k, v in os.environ.items() if k not in ignored}
 
 
 def scheduling(pid: int) -> tuple[object, ...]:
@@ -308,7 +308,7 @@ def retire() -> None:
 def start(threads: int = 0) -> ForkServer:
     """The server for workers of ``threads`` in the present environment, started if need be."""
     with _guard:
-        key = _key(threads)
+        key = (threads, surroundings())
         for server in list(_servers):
             if not server.alive:
                 _servers.remove(server)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-_LONG = 0.1  # seconds of a constructor, above which its module is copied
+_LONG = 0.03  # seconds of a constructor, above which its module is copied
 
 
 class Builds:
