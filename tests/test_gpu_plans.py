@@ -156,7 +156,9 @@ def test_statistics_of_long_rows_are_taken_in_one_pass():
     for monoid in ("Softmax", "LogSumExpState", "RowMoments"):
         assert f"using Monoids = List<{monoid}>;" in text
     _, text = plan_of("LongRows", "cpu")
-    assert "using Monoids = List<Max, Sum>;" in text and "using Monoids = List<Sum, Sum>;" in text
+    assert (
+        "using Monoids = List<Max, Sum>;" in text and "using Monoids = List<Sum, Sum, Sum>;" in text
+    )
 
 
 def test_a_model_in_memory_lends_the_next_one_no_sizes():

@@ -26,16 +26,21 @@ from refold.planner.reshaped import in_shape, reshaped, reshaped_first
 _COMPUTED = (torch.float32, torch.float64)
 
 
-def lower(graph: Graph, whole: Container[Node] = ()) -> tuple[Graph, Mapping[Node, Node]]:
+def lower(
+    graph: Graph, whole: Container[Node] = (), exact: Container[Node] = ()
+) -> tuple[Graph, Mapping[Node, Node]]:
     """The same function over forms that the templates compute, and what became of each node.
 
-    Values are equal in the reals. whole: what stays as it is, logsumexps along rows.
+    Values are equal in the reals. whole: what stays as it is, logsumexps along rows. exact:
+    means and variances that must be exact where all values are equal.
     """
     done: dict[Node, Node] = {}
     spread = {(n.inputs, n["axes"]) for n in graph.nodes() if n.op == "var"}
     for node in graph.nodes():
         again = rebuild(node, tuple(done[i] for i in node.inputs))
-        if node.op == "mean" and (node.inputs, node["axes"]) in spread:
+        if node in exact and node.dtype in _COMPUTED:
+            done[node] = _exact(again)
+        elif node.op == "mean" and (node.inputs, node["axes"]) in spread:
             done[node] = _mean_beside_variance(again)
         else:
             done[node] = again if node in whole else _lower(again)
@@ -230,6 +235,28 @@ def _fits(x: Node, shape: tuple[Dim, ...]) -> bool:
     made = within([x], lambda n: OPS[n.op].kind is Kind.POINTWISE and n.shape == same)
     needed = {i.shape for n in made for i in n.inputs}
     return all(in_shape(given, same, shape) is not None for given in needed)
+
+
+def _exact(node: Node) -> Node:
+    """A mean or a variance that is exact where all values are equal: the mean of what a mean
+    leaves, which is small, is added to it. Kernels of columns have it so in a variance."""
+    (x,) = node.inputs
+    axes = tuple(a for a in node["axes"] if x.shape[a] != 1)
+    trailing = tuple(a for a in axes if _reaches_end(x, a, axes))
+    if node.op == "var":
+        if not trailing:
+            return _lower(node)
+        centred = _lower(make("sub", x, _exact(make("mean", x, axes=axes))))
+        total = _lower(make("sum", _lower(make("square", centred)), axes=node["axes"]))
+        count = numel(x.shape[a] for a in axes) - node["correction"]
+        return _lower(make("div", total, as_scalar(count, x.dtype)))
+    if trailing and len(trailing) < len(axes):
+        return _mean_beside_variance(node)
+    mean = _lower(_again(node, x, axes))
+    left = _lower(make("mean", _lower(make("sub", x, mean)), axes=axes))
+    # an infinite mean leaves nothing that is a number
+    infinite = make("eq", make("abs", mean), as_scalar(math.inf, x.dtype))
+    return make("add", mean, make("where", infinite, as_scalar(0.0, x.dtype), left))
 
 
 def _row_form(node: Node) -> Node:

@@ -13,6 +13,7 @@ import torch
 
 from refold.devices import ANY, DeviceModel
 from refold.families import BY_NAME, FAMILIES
+from refold.families.rows.schedules import reduces_moments
 from refold.ir import HALF_DTYPES, OPS, Graph, Kind, Node
 from refold.ir.graph import is_computed, is_parametric
 from refold.plan.memory import Memory, Storage, is_narrowing
@@ -23,6 +24,7 @@ from refold.planner.drafts import Drafts
 from refold.planner.lower import lower
 from refold.planner.quantize import with_quantized
 from refold.planner.schedules import with_schedules
+from refold.planner.spreads import exact_spreads
 from refold.planner.steps import folds_of, ordered
 
 
@@ -40,8 +42,9 @@ def make_plan(
     storage = storage or Storage()
     device = device or DeviceModel(ANY)
     whole = _only_reduced(graph) if device.exponentials else set()
+    exact = {n for n in exact_spreads(graph) if not reduces_moments(n, device)}
     while True:
-        lowered, done = lower(graph, whole)
+        lowered, done = lower(graph, whole, exact)
         planner = _Planner(lowered, storage.moved(done), device)
         plan = planner.plan()
         apart = {n for n in whole if planner.reduces_apart(done[n])}

@@ -131,12 +131,16 @@ struct RowMoments {
     Partial q = identity();
 #pragma unroll
     for (int i = 0; i < N; i++) q.w[0] += in[i] ? 1.0f : 0.0f, q.w[1] += in[i] ? x[i] : 0.0f;
-    q.w[1] *= 1.0f / maximum(q.w[0], 1.0f);
+    const Real one = 1.0f / maximum(q.w[0], 1.0f);
+    q.w[1] *= one;
+    Real left = 0.0f;  // by the mean's rounding: of equal values the mean is exact, and no deviation is left
 #pragma unroll
     for (int i = 0; i < N; i++) {
       const Real d = in[i] ? x[i] - q.w[1] : 0.0f;
-      q.w[2] += d * d;
+      left += d, q.w[2] += d * d;
     }
+    const Real share = left * one, more = left * share;
+    if (is_finite(more)) q.w[1] += share, q.w[2] -= more;
     merge(p, q);
   }
   static RF_FN void merge(Partial& p, const Partial& q) {
@@ -200,11 +204,14 @@ template <> struct Down<Moments> {
 #pragma unroll
     for (int i = 1; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
     p.w[0] *= share;
+    Real left = 0.0f;  // as of rows
 #pragma unroll
     for (int i = 0; i < R; i++) {
       const Real d = in[i] ? x[i] - p.w[0] : 0.0f;
-      p.w[1] += d * d;
+      left += d, p.w[1] += d * d;
     }
+    const Real mean_more = left * share, m2_more = left * mean_more;
+    if (is_finite(m2_more)) p.w[0] += mean_more, p.w[1] -= m2_more;
     return p;
   }
   static RF_FN Partial merge(const Partial& p, const Partial& q, Weight w) {

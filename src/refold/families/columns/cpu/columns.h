@@ -48,11 +48,16 @@ void column_chunk(const Body& body, long first, long last, long column, long wid
         for (; i < stop; i++) some = some + body.template term<Vec>(Step<S>{}, i, col);
         sum = sum + some;
       });
-      const Vec mean = sum / Vec(count);
+      Vec mean = sum / Vec(count), left(0.0f);
       for (long i = first; i < last; i++) {
         const Vec d = body.template term<Vec>(Step<S>{}, i, col) - mean;
+        left = left + d;
         squares = at::vec::fmadd(d, d, squares);
       }
+      // what the mean's rounding leaves: of equal values the mean is exact, and no deviation is left
+      const Vec share = left / Vec(count), more = left * share, known = more < Vec(infinity());
+      mean = Vec::blendv(mean, mean + share, known);
+      squares = Vec::blendv(squares, squares - more, known);
       mean.store(x);
       squares.store(y);
       for (long l = 0; l < lanes; l++) out[col.start - column + l] = {count, x[l], y[l]};
