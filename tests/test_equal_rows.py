@@ -15,12 +15,13 @@ from torch import nn
 from torch.nn import functional as F
 
 import refold
-from refold.ir import Graph, as_scalar, make
+from refold.ir import Graph, Kind, as_scalar, make
 from refold.ir.graph import Output
 from refold.ir.node import leaf
 from refold.planner.spreads import exact_spreads
 from test_models import written
 from tests.emulator.test_modules import built_for_emulator
+from tests.ir.samples import SAMPLES, Sample
 
 
 class Program(nn.Module):
@@ -133,3 +134,14 @@ def test_what_is_added_before_a_division_makes_it_unneeded() -> None:
     assert [exact(p) for p in ("eps", "root then eps", "returned")] == [False] * 3
     assert [exact(p) for p in ("none", "spread of parts")] == [True] * 2
     assert exact("eps", "none")
+
+
+@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.op.kind is Kind.POINTWISE], ids=str)
+def test_zeros_are_followed_through_each_op(sample: Sample) -> None:
+    """Where a mask or a whole number is an operand, too."""
+    for place, of in enumerate(sample.operands):
+        if of.is_float:
+            spread = make("sub", of, make("mean", of, axes=(-1,)))
+            inputs = [spread if i == place else o for i, o in enumerate(sample.operands)]
+            node = make(sample.op.name, *inputs, **sample.attrs)
+            exact_spreads(Graph((Output(node, tuple(node.shape)),)))

@@ -35,7 +35,7 @@ def exact_spreads(graph: Graph) -> frozenset[Node]:
     for node in nodes:
         inner = [zero[i] for i in node.inputs]
         if any(inner) and node.kind is Kind.POINTWISE and node.is_float:
-            for i in _at_zero(node.op, len(inner), node.attrs)[1]:
+            for i in _at_zero(node.op, _dtypes(node), node.attrs)[1]:
                 if bounds(node.inputs[i])[0] <= 0.0:
                     needed |= max(inner[i], 0)
         zero[node] = _zero(node, bits, inner)
@@ -66,7 +66,7 @@ def _zero(node: Node, bits: dict[Node, int], inner: list[int]) -> int:
         return inner[0] if _sums_to_zero(node.op) else 0
     if node.kind is not Kind.POINTWISE:
         return 0
-    alone, _, together = _at_zero(node.op, len(inner), node.attrs)
+    alone, _, together = _at_zero(node.op, _dtypes(node), node.attrs)
     found = 0
     for i in alone:
         found |= inner[i]
@@ -78,21 +78,27 @@ def _zero(node: Node, bits: dict[Node, int], inner: list[int]) -> int:
     return found
 
 
+def _dtypes(node: Node) -> tuple[torch.dtype, ...]:
+    return tuple(i.dtype for i in node.inputs)
+
+
 @cache
 def _at_zero(
-    op: str, operands: int, attrs: tuple[tuple[str, Attr], ...]
+    op: str, dtypes: tuple[torch.dtype, ...], attrs: tuple[tuple[str, Attr], ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
     """Operands that make an op's result zero, and those that make it infinite or no number, where
-    they are zero and the others one; and whether it is zero where all are."""
+    they are zero and the others one; and whether it is zero where all are. dtypes: of the operands.
+    """
 
-    def run(*values: float) -> float:
-        found = OPS[op].run(*(torch.tensor(v) for v in values), **dict(attrs))
-        return float(found)
+    def run(values: list[int]) -> float:
+        given = (torch.tensor(v, dtype=d) for v, d in zip(values, dtypes, strict=True))
+        return float(OPS[op].run(*given, **dict(attrs)))
 
-    results = [run(*(float(k != i) for k in range(operands))) for i in range(operands)]
+    places = range(len(dtypes))
+    results = [run([int(k != i) for k in places]) for i in places]
     zero = tuple(i for i, r in enumerate(results) if r == 0.0)
     poles = tuple(i for i, r in enumerate(results) if r - r != 0.0)
-    return zero, poles, run(*[0.0] * operands) == 0.0
+    return zero, poles, run([0] * len(dtypes)) == 0.0
 
 
 @cache
