@@ -5196,7 +5196,8 @@ def _refold_built(name: str, source: str, file: str | None, here: Mapping[str, A
         )
         return f"the kernels in {folder} were built for {wanted}"
     except OSError as error:
-        return f"the kernels built in {folder} are not all there ({error.strerror})"
+        what = os.path.basename(error.filename or folder)
+        return f"the kernels built in {folder} are not all there ({what}: {error.strerror})"
     except ImportError as error:
         return f"the kernels built in {folder} cannot be loaded ({str(error).splitlines()[0]})"
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -5274,7 +5275,8 @@ def _refold_kept(name: str, made_of: Any, compiled: Callable[[str], Any]) -> tup
             return found, None
     except (RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        line = next((x for x in lines if "error" in x), lines[0])
+        said = (x for x in lines if "error" in x and not x.startswith("collect2"))
+        line = next(said, lines[0])  # collect2 only says that the linker, which said why, failed
         return None, f"the kernels could not be compiled ({line})"
 
 

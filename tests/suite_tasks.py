@@ -15,6 +15,7 @@ OWN = Path(__file__).resolve()
 MODE = {
     "mode": "both",
     "label": "reals",
+    "folds": False,
     "fold_s": 0.0,
     "eager_s": 4e-3,
     "ours_s": 1e-3,

@@ -193,6 +193,8 @@ def test_what_is_damaged_is_told_in_a_line(copy: Path, damage: str) -> None:
     file = str(copy.parent / "fast.py")
     said = _refold_built(copy.name, namespace._REFOLD_SOURCE, file, needs)
     assert isinstance(said, str) and str(copy) in said and "\n" not in said
+    if "No such file" in said:  # it says which
+        assert re.search(r"\((built\.json|\S+\.so): No such file", said)
 
 
 def test_what_is_damaged_runs_the_original_and_says_so_once(copy: Path, tmp_path: Path) -> None:

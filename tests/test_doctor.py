@@ -63,7 +63,7 @@ def test_the_cache_is_shown_and_cleared(home: Path, capsys: pytest.CaptureFixtur
     stranger.mkdir()
     assert found()["libraries"].said.startswith(f"{home}/libraries, 1 libraries, 3.0 of 4096 MiB")
     assert cli.main(["cache"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["3.0", "0.0"]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["3072", "0"]
     assert library.exists()
     assert cli.main(["cache", "--clear"]) == 0
     assert capsys.readouterr().out == "3.0 MiB removed\n"

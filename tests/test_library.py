@@ -105,6 +105,18 @@ def test_what_cannot_be_compiled_is_said_and_leaves_nothing(cache: Path) -> None
     assert not list(cache.iterdir())
 
 
+def test_the_line_that_says_why_is_told_not_that_the_linker_failed(cache: Path) -> None:
+    def compiled(folder: str) -> Any:
+        raise RuntimeError(
+            "ld: final link failed: No space left on device\n"
+            "collect2: error: ld returned 1 exit status\n"
+        )
+
+    _, problem = _refold_library("refold_small", SOURCE, "this", compiled)
+    said = "ld: final link failed: No space left on device"
+    assert problem == f"the kernels could not be compiled ({said})"
+
+
 def test_where_the_cache_cannot_be_made_temporary_files_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,12 @@ def test_a_kept_row_says_no_times_outside_of_what_is_measured():
     assert "ms" not in json.dumps(plain(row)) and row["measured"]["said"] == said
 
 
+@pytest.mark.parametrize("seconds", (0.0, 1e-3))
+def test_that_it_folds_does_not_follow_from_a_time(seconds):
+    (mode,) = plain(accepted(folds=True, fold_s=seconds))["modes"]
+    assert mode["folds"] is True
+
+
 def test_rows_are_a_table(tmp_path):
     record = Record(tmp_path)
     record.add(accepted())

@@ -303,6 +303,8 @@ template <class F> static PyObject* rf_run(F f) {
 #define RF_PRODUCT(name, parameters, ...) [[gnu::used]] static void name##_of parameters { __VA_ARGS__; }
 #endif
 
+// <cpu/vectors.h>
+
 // <cpu/lanes.h>
 
 // <cpu/../folded.h>

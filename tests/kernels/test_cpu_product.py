@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -49,7 +50,8 @@ def optimized(level, request) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def call(level, optimized) -> Call:
     """call(name, *arguments) runs an entry on tensors and sizes, compiled for one level."""
-    return compiled(level, ["#define RF_TEST_NARROW"], ["narrow.h", "matmul.h"])
+    defines = ["#define RF_TEST_NARROW", "#define RF_VECTORS"]
+    return compiled(level, defines, ["narrow.h", "matmul.h"])
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,17 @@ def call_double(level, optimized) -> Call:
 
 def compiled(level: str, defines: list[str], needed: list[str]) -> Call:
     bodies = (Path(__file__).parent / "cpu_product.cpp").read_text()
+    kernels = module(level, bodies, defines, needed)
+
+    def run(name: str, *arguments) -> None:
+        plain = (a.data_ptr() if isinstance(a, torch.Tensor) else a for a in arguments)
+        getattr(kernels, name)(*plain)
+
+    return run
+
+
+def module(level: str, bodies: str, defines: list[str], needed: list[str]) -> Any:
+    """C++ over headers of kernels, compiled for one level."""
     headers = [header(h) for h in ("call.h", *(f"cpu/{h}" for h in included("cpu", needed)))]
     text = "\n".join(["#define PY_SSIZE_T_CLEAN", *defines, *headers, bodies])
     name = f"refold_test_{level.lower()}_{digest(level + text)}"
@@ -69,12 +82,7 @@ def compiled(level: str, defines: list[str], needed: list[str]) -> Call:
         exec(render("cpu.py.jinja", extension=name, parts=1), scope)
         kernels, problem = scope["_refold_build"]()
     assert problem is None, problem
-
-    def run(name: str, *arguments) -> None:
-        plain = (a.data_ptr() if isinstance(a, torch.Tensor) else a for a in arguments)
-        getattr(kernels, name)(*plain)
-
-    return run
+    return kernels
 
 
 @pytest.fixture(autouse=True)

@@ -54,6 +54,7 @@ class CpuTarget:
         headers = [
             "#define PY_SSIZE_T_CLEAN",
             *real_text(m.group for m in groups),
+            *(["#define RF_VECTORS  // of PyTorch: they load and store 16 bits"] if narrow else []),
             header(COMMON[0]),
             "#if !defined(RF_UNIT) || RF_UNIT == 0",
             *map(header, COMMON[1:]),

@@ -184,7 +184,7 @@ def cache(args: argparse.Namespace) -> int:
     for root in _refold_roots():
         for folder, size in _libraries(root):
             if not args.clear:
-                print(f"{size / 2**20:8.1f} MiB  {folder}")
+                print(f"{size / 2**10:8.0f} KiB  {folder}")
         if args.clear:
             gone += _refold_forget(root, 0)
     tuned = cache_path()
@@ -194,5 +194,5 @@ def cache(args: argparse.Namespace) -> int:
             tuned.unlink()
         print(f"{gone / 2**20:.1f} MiB removed")
     elif tuned.exists():
-        print(f"{tuned.stat().st_size / 2**20:8.1f} MiB  {tuned}")
+        print(f"{tuned.stat().st_size / 2**10:8.0f} KiB  {tuned}")
     return 0

@@ -48,6 +48,7 @@ def times_of(
             "floor_s": floor(d.optimized.graph, model.at(d.dtype))
             if model and d.optimized
             else None,
+            "folds": bool(d.mode.plan.folds),
             "fold_s": fold if d.mode.plan.folds else 0.0,
             "prepared_bytes": _prepared_bytes(fast),
             "working_bytes": _working_bytes(fast),

@@ -73,7 +73,8 @@ def _refold_built(name: str, source: str, file: str | None, here: Mapping[str, A
         )
         return f"the kernels in {folder} were built for {wanted}"
     except OSError as error:
-        return f"the kernels built in {folder} are not all there ({error.strerror})"
+        what = os.path.basename(error.filename or folder)
+        return f"the kernels built in {folder} are not all there ({what}: {error.strerror})"
     except ImportError as error:
         return f"the kernels built in {folder} cannot be loaded ({str(error).splitlines()[0]})"
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -77,7 +77,8 @@ def _refold_kept(name: str, made_of: Any, compiled: Callable[[str], Any]) -> tup
             return found, None
     except (RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        line = next((x for x in lines if "error" in x), lines[0])
+        said = (x for x in lines if "error" in x and not x.startswith("collect2"))
+        line = next(said, lines[0])  # collect2 only says that the linker, which said why, failed
         return None, f"the kernels could not be compiled ({line})"
 
 

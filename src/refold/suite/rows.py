@@ -21,6 +21,7 @@ Row = dict[str, Any]
 ACCEPTED, KEPT, UNRUN = "ACCEPTED", "KEPT", "NOT RUN"
 CONSTANT = "INCONCLUSIVE"  # its output does not depend on the input: right, and no gain
 LOST = "LOST"  # with its node, more often than a task is tried: no fault of the task
+_TOLD = ("mode", "kept", "label", "folds")  # of a mode, what does not stand under `measured`
 FAILED = ("TIMED OUT", "OUT OF MEMORY", "DIED", "ERROR", LOST)
 
 
@@ -40,10 +41,10 @@ def row_of(report: Mapping[str, Any], code: int) -> Row:
         if "kept" in mode:
             one["kept"] = f"not faster than {mode['best']}" if "best" in mode else mode["kept"]
         else:
-            one |= {"promise": mode["label"], "folds": bool(mode["fold_s"])}
+            one |= {"promise": mode["label"], "folds": mode["folds"]}
             one |= {"error": error.get("candidate"), "eager_error": error.get("eager")}
         modes.append(one)
-        measured[name] = {k: v for k, v in mode.items() if k not in ("mode", "kept", "label")}
+        measured[name] = {k: v for k, v in mode.items() if k not in _TOLD}
     status = {0: report.get("verdict", ACCEPTED), 3: KEPT, 4: UNRUN}[code]
     reason = ""
     if code == 3:

@@ -1,4 +1,4 @@
-// Lanes: a SIMD vector of consecutive columns, over PyTorch's own vector headers.
+// Lanes: a SIMD vector of consecutive columns, over vectors.h.
 //
 // Generated text works on lanes `V` at a position (row, col). Here V is `Vec`, as wide as the
 // machine's vectors, and a position is `FullVec` (all lanes) or `TailVec` (the first `count` lanes,
@@ -8,12 +8,12 @@
 // All arithmetic is in `Real`, float32 unless a file says otherwise before it comes here; elements of
 // other types are converted as they are loaded and stored.
 #pragma once
-#include <ATen/cpu/vec/vec.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+
+#include "vectors.h"
 
 #define RF_FN inline __attribute__((always_inline))
 #ifndef RF_REAL
@@ -23,7 +23,6 @@
 namespace rf {
 
 using Real = RF_REAL;
-using Vec = at::vec::Vectorized<Real>;
 constexpr long kLanes = Vec::size();
 
 struct FullVec { long start; };
@@ -94,9 +93,9 @@ RF_MATH(tanh) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
 RF_FN Vec erf(Vec x) {
   if constexpr (sizeof(Real) == 8) return x.erf();
   const Vec z = x * x;
-  Vec s = at::vec::fmadd(z, Vec(1.20553330e-4f), Vec(-8.54832702e-4f));
+  Vec s = fmadd(z, Vec(1.20553330e-4f), Vec(-8.54832702e-4f));
   for (float c : {5.22397763e-3f, -2.68661706e-2f, 1.12837917e-1f, -3.76126389e-1f, 1.12837917f})
-    s = at::vec::fmadd(z, s, Vec(c));
+    s = fmadd(z, s, Vec(c));
   return where(x.abs() < Vec(0.5f), x * s, x.erf());
 }
 RF_FN Real erf(Real x) { return std::erf(x); }
@@ -106,8 +105,6 @@ RF_FN Vec rsqrt(Vec x) { return x.rsqrt(); }
 RF_FN Real rsqrt(Real x) { return Real(1) / std::sqrt(x); }
 RF_FN Vec pow(Vec x, Vec y) { return x.pow(y); }
 RF_FN Real pow(Real x, Real y) { return std::pow(x, y); }
-RF_FN Vec maximum(Vec a, Vec b) { return at::vec::maximum(a, b); }
-RF_FN Vec minimum(Vec a, Vec b) { return at::vec::minimum(a, b); }
 RF_FN Real maximum(Real a, Real b) { return std::isnan(a) || a > b ? a : b; }
 RF_FN Real minimum(Real a, Real b) { return std::isnan(a) || a < b ? a : b; }
 template <class V> RF_FN V relu(V x) { return maximum(x, V(0.0f)); }

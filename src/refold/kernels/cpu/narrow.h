@@ -1,7 +1,7 @@
 // Narrow: elements of 16 bits, loaded and stored by the names of lanes.h.
 //
 // A fused kernel computes in float32 what PyTorch rounds to 16 bits after every op. A value is widened
-// where it is loaded, which is exact, and rounded to nearest even where it is stored.
+// where it is loaded, which is exact, and rounded to nearest even where it is stored. It needs RF_VECTORS.
 #pragma once
 #include "lanes.h"
 

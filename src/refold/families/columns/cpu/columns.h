@@ -52,7 +52,7 @@ void column_chunk(const Body& body, long first, long last, long column, long wid
       for (long i = first; i < last; i++) {
         const Vec d = body.template term<Vec>(Step<S>{}, i, col) - mean;
         left = left + d;
-        squares = at::vec::fmadd(d, d, squares);
+        squares = fmadd(d, d, squares);
       }
       // what the mean's rounding leaves: of equal values the mean is exact, and no deviation is left
       const Vec share = left / Vec(count), more = left * share, known = more < Vec(infinity());

@@ -42,7 +42,7 @@ void places_tile(bool first, long depth, const Real* __restrict a, const Real* _
     for (int i = 0; i < R; i++) {
       const Vec w(a[i]);
 #pragma GCC unroll 2
-      for (int j = 0; j < C; j++) sum[i][j] = at::vec::fmadd(w, x[j], sum[i][j]);
+      for (int j = 0; j < C; j++) sum[i][j] = fmadd(w, x[j], sum[i][j]);
     }
   }
 #pragma GCC unroll 16
@@ -257,7 +257,7 @@ template <class Body> class Convolution {
       }
       if constexpr (kStep == 2)
         for (; j < c->count && from + 2 * (j + kLanes) <= end_; j += kLanes)
-          at::vec::deinterleave2(Vec::loadu(from + 2 * j), Vec::loadu(from + 2 * j + kLanes)).first.store(at + j);
+          deinterleave2(Vec::loadu(from + 2 * j), Vec::loadu(from + 2 * j + kLanes)).first.store(at + j);
       for (; j < c->count; j++) at[j] = from[j * kStep];
     }
   }
@@ -289,7 +289,7 @@ template <class Body> class Convolution {
   static RF_FN void join(const Real* acc, long apart, long count, Real* to) {
     if constexpr (Wide::kStride == 2) {
       for (long j = 0; j < count; j += kLanes) {
-        const auto both = at::vec::interleave2(Vec::loadu(acc + j), Vec::loadu(acc + apart + j));
+        const auto both = interleave2(Vec::loadu(acc + j), Vec::loadu(acc + apart + j));
         both.first.store(to + 2 * j);
         both.second.store(to + 2 * j + kLanes);
       }

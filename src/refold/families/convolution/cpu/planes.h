@@ -115,7 +115,7 @@ template <class Body> class PlaneConvolution {
               for (long f = 0; f < kFeatures; f++) {
                 const Vec k(kernel[f * W::kDepth + tap * Wide::kKernel + s]);
 #pragma GCC unroll 2
-                for (int v = 0; v < V; v++) sum[f][i][v] = at::vec::fmadd(x[v], k, sum[f][i][v]);
+                for (int v = 0; v < V; v++) sum[f][i][v] = fmadd(x[v], k, sum[f][i][v]);
               }
             }
           }

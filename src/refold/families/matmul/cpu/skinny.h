@@ -33,7 +33,7 @@ inline void dot_tile(bool first, long depth, const F* const* f, const M* m, long
     for (int i = 0; i < Few; i++) {
       const Vec a = read(f[i] + k);
 #pragma GCC unroll 16
-      for (int j = 0; j < Many; j++) s[j][i] = at::vec::fmadd(a, b[j], s[j][i]);
+      for (int j = 0; j < Many; j++) s[j][i] = fmadd(a, b[j], s[j][i]);
     }
   };
   long k = 0;

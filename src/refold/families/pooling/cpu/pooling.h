@@ -69,9 +69,9 @@ template <long Step> RF_FN Vec strided_lanes(const Real* p) {
   if constexpr (Step == 1) {
     return Vec::loadu(p);
   } else if constexpr (Step == 2) {
-    return at::vec::deinterleave2(Vec::loadu(p), Vec::loadu(p + kLanes)).first;
+    return deinterleave2(Vec::loadu(p), Vec::loadu(p + kLanes)).first;
   } else if constexpr (Step == 4) {
-    return at::vec::deinterleave2(strided_lanes<2>(p), strided_lanes<2>(p + 2 * kLanes)).first;
+    return deinterleave2(strided_lanes<2>(p), strided_lanes<2>(p + 2 * kLanes)).first;
   } else {
     Real some[kLanes];
     for (long i = 0; i < kLanes; i++) some[i] = p[i * Step];
@@ -240,7 +240,7 @@ template <class Body> class PoolingRows {
   // Each element of an even place, met with the one behind it.
   static RF_FN Vec pair_met(const Real* p) { return pair_of(Vec::loadu(p), Vec::loadu(p + kLanes)); }
   static RF_FN Vec pair_of(Vec a, Vec b) {
-    const auto [even, odd] = at::vec::deinterleave2(a, b);
+    const auto [even, odd] = deinterleave2(a, b);
     return Pool::of(even, odd);
   }
   template <long I> static RF_FN Vec rest(const Real* p, Vec value) {
