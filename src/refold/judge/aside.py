@@ -115,7 +115,7 @@ def begun(device: str, threads: int) -> Iterator[Callable[..., Verdict]]:
         forkserver.start(threads)
         yield judge
         return
-    key = threads, forkserver.surroundings()
+    key = threads, forkserver.environment_now()
     if not (_kept and _kept[0][0] == key and _kept[0][1].alive):
         stop()
         _kept.append((key, Aside(threads)))

@@ -129,7 +129,7 @@ class ForkServer:
     """A running server; see the module. Not usable (`usable`) where its imports start threads."""
 
     def __init__(self, threads: int) -> None:
-        self.key = (threads, surroundings())
+        self.key = (threads, environment_now())
         self.expected = False  # started before anybody asked for it, with as many threads as usual
         self.wanted = 0  # threads that were asked of it then
         self.retired = False  # its children end as they will, and it has no more
@@ -258,7 +258,7 @@ _servers: list[ForkServer] = []
 _guard = threading.Lock()
 
 
-def surroundings() -> dict[str, str]:
+def environment_now() -> dict[str, str]:
     """The environment that a process is started under. pytest's variable changes with each test and
     means nothing to a library; any other may be read when one is loaded."""
     ignored = ("PYTEST_CURRENT_TEST", *_LATE)
@@ -308,7 +308,7 @@ def retire() -> None:
 def start(threads: int = 0) -> ForkServer:
     """The server for workers of ``threads`` in the present environment, started if need be."""
     with _guard:
-        key = (threads, surroundings())
+        key = (threads, environment_now())
         for server in list(_servers):
             if not server.alive:
                 _servers.remove(server)
