@@ -175,6 +175,15 @@ def test_a_tuple_of_all_arguments_is_told():
         refold.optimize(nn.Bilinear(2, 3, 4), (torch.ones(5, 2), torch.ones(5, 3)))
 
 
+def test_a_lazy_parameter_is_told_and_works_after_a_call():
+    module, x = nn.Sequential(nn.LazyLinear(8), nn.ReLU()).eval(), torch.ones(3, 4)
+    with pytest.raises(pipeline.OptimizeError, match="call the module once before"):
+        refold.optimize(module, x)
+    module(x)
+    with torch.no_grad():
+        torch.testing.assert_close(refold.optimize(module, x, measure=False)(x), module(x))
+
+
 # --- buffers of one row -------------------------------------------------------------------------
 class OneRow(nn.Module):
     def __init__(self):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import refold
 from refold import pipeline
 from refold.derive import Options
 from refold.emit.load import load_text
@@ -53,3 +54,25 @@ def test_results_share_what_eagers_share(cls: type[nn.Module]) -> None:
     assert groups(module, made, x) == groups(module, expected, x)
     for a, b in zip(made, expected, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_attention_lies_as_in_eager_which_has_another_way_in_eval_mode() -> None:
+    """There its result is one row after the other, so that it can be viewed as rows."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.MultiheadAttention(32, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x, x, x)[0]
+
+    module, x = Attention(), torch.randn(3, 7, 32)
+    fast = refold.optimize(module, x, measure=False)
+    for training in (False, True):
+        module.train(training), fast.train(training)
+        with torch.no_grad():
+            expected, made = module(x), fast(x)
+        torch.testing.assert_close(made, expected)
+        assert refold.status(fast).fast
+        assert made.stride() == expected.stride(), training

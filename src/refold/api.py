@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from refold import growth, introspect, pipeline, twin
@@ -88,8 +89,9 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
 
     With REFOLD_DISABLE=1 in the environment `module` comes back as it is.
 
-    Raises OptimizeError for what is no module, for an unknown target, baseline or `otherwise`, for
-    an example that forward does not take, and where a parameter is not on the target's device.
+    Raises OptimizeError for what is no module, for lazy parameters that have no shape yet, for an
+    unknown target, baseline or `otherwise`, for an example that forward does not take, and where a
+    parameter is not on the target's device.
     """
     if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
         introspect.keep(module, "REFOLD_DISABLE is set")
@@ -103,10 +105,12 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         return _kept(module, "a compiled script has no forward in Python; optimize what it was")
     if isinstance(module, torch.fx.GraphModule):
         return _kept(module, "a GraphModule gets a new class with each change of its graph")
+    if any(is_lazy(v) for v in _held(module)):
+        raise OptimizeError("a lazy parameter has no shape yet: call the module once before")
     options, kwargs = _split(module, kwargs)
     _check_options(options)
     examples = _examples(module, args, kwargs, options["examples"])
-    tensors = [*module.parameters(), *module.buffers()]
+    tensors = _held(module)
     leaves = pytree.tree_leaves([(e.args, dict(e.kwargs)) for e in examples])
     tensors += [v for v in leaves if isinstance(v, torch.Tensor)]
     there = next((t.device for t in tensors if t.is_cuda), None)
@@ -128,6 +132,10 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     if fast is module and options["otherwise"] == "compile":
         return torch.compile(module)  # type: ignore[return-value]
     return fast
+
+
+def _held(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

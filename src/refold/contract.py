@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 Constant = int | float | bool | str | tuple[Any, ...]
 Sets = Mapping[str, Any] | Sequence[str]
@@ -81,12 +82,19 @@ class Reference:
         arguments = self.init_inputs(seed) if init is None else list(init)
         seed_everything(seed)
         try:
-            return self.model_class(*arguments)
+            module = self.model_class(*arguments)
         except (Exception, SystemExit) as error:
             raise ContractError(
                 f"{self.path}: expected {self.class_name}(*get_init_inputs()) to build a module, "
                 f"came {_said(error)}; make the constructor accept {len(arguments)} argument(s)"
             ) from error
+        for name, value in itertools.chain(module.named_parameters(), module.named_buffers()):
+            if is_lazy(value):
+                raise ContractError(
+                    f"{self.path}: expected parameters that have a shape, came a lazy one, {name}; "
+                    "give its layer all of its sizes"
+                )
+        return module
 
     def inputs(self, seed: int = 0) -> list[Any]:
         """One list of forward arguments, drawn under ``seed``."""

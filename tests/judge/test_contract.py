@@ -171,6 +171,12 @@ def test_wrong_inputs(tmp_path: Path, body: str, says: str) -> None:
         reference.inputs(0)
 
 
+def test_a_lazy_parameter_is_named(tmp_path: Path) -> None:
+    text = GOOD.replace("nn.Linear(n, double)", "nn.LazyLinear(double)")
+    with pytest.raises(ContractError, match=r"came a lazy one, linear\.weight; give its layer"):
+        load(write(tmp_path, text)).make()
+
+
 def test_constructor_that_raises(tmp_path: Path) -> None:
     text = MODEL.replace("pass", "def __init__(self, n): raise ValueError('no')")
     with pytest.raises(ContractError, match="to build a module"):

@@ -125,7 +125,9 @@ class Results:
         values = [v for v in pytree.tree_leaves(list(metas)) if isinstance(v, torch.Tensor)]
         if all(v.is_contiguous() for v in values):
             return itertools.repeat(None)
-        with torch.no_grad(), warnings.catch_warnings():
+        # a layer may have another way where no function of PyTorch is watched (attention has)
+        unwatched = torch._C.DisableTorchFunction()
+        with torch.no_grad(), warnings.catch_warnings(), unwatched:
             warnings.simplefilter("ignore")
             flat = Flat(
                 self.reader.module,
