@@ -23,7 +23,9 @@ from refold.judge.rule.calibrate import cut, operands, sequential
 from refold.judge.rule.compare import resolve, tensors
 from refold.judge.tests.registry import TESTS, names
 from refold.judge.truth.oracle import Oracle
-from refold.judge.verdict import begin
+from refold.judge.verdict import (
+    begin,
+)
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure
 from refold.judge.wire import answers, place
@@ -366,20 +368,3 @@ def test_the_documentation_has_the_tests_own_table() -> None:
     text = (SOURCE.parents[2] / "docs" / "judge.md").read_text()
     told = text.split(table.BEGIN)[1].split(table.END)[0]
     assert told == table.table(), "run python -m refold.judge.ask.table, and put it there"
-
-
-@pytest.mark.parametrize(("products", "samples"), [(1 << 28, 64), (1 << 16, 32), (1, 16)])
-def test_of_large_weights_few_samples_are_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: int, samples: int
-) -> None:
-    """Never fewer than sixteen; and never more than make outputs small."""
-    monkeypatch.setattr("refold.judge.verdict.truths._PRODUCTS", products)
-    monkeypatch.setattr("refold.judge.verdict.truths._PROBE", 64 * 64)
-    text = (
-        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n"
-        "        self.weight = nn.Parameter(torch.rand(64, 32))\n"
-        "    def forward(self, x):\n        return x @ self.weight.t()\n"
-        "def get_inputs():\n    return [torch.randn(256, 32)]\n"
-    )
-    assert session_of(tmp_path, text).samples == (256, samples)

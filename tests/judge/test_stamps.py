@@ -84,6 +84,10 @@ CASES = {
         *("two instances", "a copy forgets which parameters are frozen"),
         *("", "", f"{GELU}\n{COPIES}"),
     ),
+    "copy_draws": (
+        *("two instances", "a copy of the module draws random numbers"),
+        *("", "", f"{GELU}\n{COPIES}"),
+    ),
     "hushed_from_the_import_on": (
         *("flags", "all warnings of its process are ignored from its import on"),
         *('warnings.filterwarnings("ignore")', "", GELU),

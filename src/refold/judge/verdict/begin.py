@@ -93,9 +93,8 @@ def _call_seconds(session: Session) -> tuple[float, float]:
         )
     session.wanted = _wanted(session, inputs, outputs)
     session.find_cut(outputs)
-    if (
-        passed < _SLOW and session.samples is None
-    ):  # the first call paid for much that the others do not
+    # the first call paid for much that the others do not; of fewer samples see `session`
+    if passed < _SLOW and session.samples is None:
         passed = min(passed, oracle.call_seconds(inputs))
     return least, passed
 

@@ -20,7 +20,7 @@ from refold.judge.truth.runs import distance
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status, Worst
 from refold.judge.wire.memory import Starved, exhausted
-from refold.judge.worker.looks import LEAST
+from refold.judge.worker.looks import GENERATOR, LEAST, SWITCHES
 from refold.judge.worker.steps import FACT, GRADS, Step
 
 _WRITES = (
@@ -130,6 +130,8 @@ def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Itera
 
 def _status(life: Life, label: str) -> Status:
     """What is wrong before any weight was written is not stale."""
+    if label == SWITCHES or label.startswith(GENERATOR):
+        return Status.MUTATES
     for step in life.steps:
         if step["do"] in _WRITES or life.status is not Status.STALE_WEIGHTS:
             break

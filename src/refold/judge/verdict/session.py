@@ -16,6 +16,7 @@ from refold.judge.rule import beside, compare, ties
 from refold.judge.truth.oracle import Oracle
 from refold.judge.truth.resident import RESIDENTS
 from refold.judge.truth.truth import Truth
+from refold.judge.verdict import facts
 from refold.judge.verdict.room import Room
 from refold.judge.verdict.truths import INITIAL, Truths
 from refold.judge.verdict.verdict import ErrorStats, Failure, Status
@@ -258,6 +259,7 @@ class Session(Truths):
         reply: dict[str, Any] = host.request(
             "call", self._patience(), slot=slot, seed=self.seed + 7, **options
         )
+        facts.switches(self, reply)
         return reply
 
     # -- judging -------------------------------------------------------------------------------
@@ -294,6 +296,7 @@ class Session(Truths):
             else:
                 yield self.fail(Status.CRASHED, case, f"raised {error}")
             return
+        yield from facts.seen(self, case, reply, truth)
         yield from self.compared(case, reply["outputs"], truth, status)
 
     def compared(

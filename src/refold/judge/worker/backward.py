@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from refold.judge import draws
-from refold.judge.worker.leaves import copied, parameters, real, tensors
+from refold.judge.worker.leaves import copied, digest, parameters, real, tensors
 
 Tree = Any
+_FEW = 64 << 20
 _SOME: dict[str, Callable[[torch.Tensor], Any]] = {  # where cotangents are none, or no numbers
     "columns": lambda g: g[..., :1].zero_(),
     "column": lambda g: g[..., 1:].zero_(),
@@ -114,19 +115,34 @@ def _loss(output: torch.Tensor, how: str, seed: int) -> torch.Tensor:
 
 def gradients(
     model: nn.Module, output: Tree, cotangents: list[Any], inputs: list[Any]
-) -> dict[str, Any]:
-    """The gradients of inputs and parameters, by name, from cotangents of the outputs."""
+) -> tuple[dict[str, Any], list[str]]:
+    """The gradients of inputs and parameters, by name, from cotangents of the outputs; and what the
+    backward wrote to beside: inputs, cotangents, parameters of no more than `_FEW` bytes."""
     outs = list(tensors(output))
     pairs = [
-        (o, g.to(o.device))
+        (o, g.to(o.device, copy=True))
         for o, g in zip(outs, cotangents, strict=True)
         if isinstance(g, torch.Tensor) and o.requires_grad
     ]
     if not pairs:
-        return {}
-    # The same gradients as from ``grad_tensors``, which import the compiler: a second.
-    torch.autograd.backward([real(o * g).sum() for o, g in pairs])
+        return {}, []
+    watched = {f"input {i}": t.detach() for i, t in enumerate(tensors(inputs))}
+    watched |= {f"cotangent {i}": g for i, (_, g) in enumerate(pairs)}
+    held = {n: p.detach() for n, p in parameters(model).items()}
+    if sum(t.nbytes for t in held.values()) <= _FEW:
+        watched |= held
+    before = {name: t.clone() for name, t in watched.items()}
+    if any(o.is_complex() or o.shape != g.shape or o.dtype != g.dtype for o, g in pairs):
+        torch.autograd.backward([real(o * g).sum() for o, g in pairs])
+    else:
+        # What `torch.autograd.backward` does with ``grad_tensors``, but for importing the compiler,
+        # which takes a second: the caller's own cotangents go in.
+        engine: Any = torch.autograd.Variable._execution_engine
+        tensors_, own = (tuple(held) for held in zip(*pairs, strict=True))
+        further = {"allow_unreachable": True, "accumulate_grad": True}
+        engine.run_backward(tensors_, own, False, False, (), **further)
+    wrote = [name for name, t in before.items() if digest(t) != digest(watched[name].clone())]
     found = {f"input {i}": t.grad for i, t in enumerate(tensors(inputs))}
     found |= {n: p.grad for n, p in parameters(model).items()}
     model.zero_grad(set_to_none=True)
-    return {k: copied(v) for k, v in found.items() if v is not None}
+    return {k: copied(v) for k, v in found.items() if v is not None}, wrote

@@ -146,10 +146,6 @@ class Calls:
             "meta": kinds,
             "random": random_state,
             "others": [a != b and bool(a) for a, b in others],
-            "flags": [
-                *flags.difference(self.flags, flags.snapshot()),
-                *flags.difference({"grad enabled": entered}, {"grad enabled": left}),
-            ],
             "changed": changed,
             "written": [copied(held[i]) for i in changed],
             "forms": forms,
@@ -158,7 +154,12 @@ class Calls:
             "seconds": seconds,
         }
         if grad is not None:
-            result["grads"] = backward.gradients(self.model, output, grad, inputs)
+            given = self.model, output, grad, inputs
+            result["grads"], result["written by the backward"] = backward.gradients(*given)
+        result["flags"] = [
+            *flags.difference(self.flags, flags.snapshot()),
+            *flags.difference({"grad enabled": entered}, {"grad enabled": left}),
+        ]
         for parameter in frozen:
             parameter.requires_grad_(True)
         if keep:

@@ -13,6 +13,13 @@ import torch
 
 _TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
 HUSHED = "warnings that are all ignored"
+BY_THE_WAY = (HUSHED, "callbacks of the garbage collection")  # a late import changes them
+# what libraries set for themselves, when they are first used
+_LIBRARIES = (
+    *("TORCH", "_TORCH", "PYTORCH", "TRITON", "CUDA", "NCCL", "KINETO", "KMP_", "MKL_", "GOMP_"),
+    *("REFOLD", "PYTEST"),
+)
+_NUMPY = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # as it is made
 _MIXED = "no single one: set for one backend alone"
 
 
@@ -59,6 +66,8 @@ def snapshot() -> dict[str, Any]:
         "how tensors are printed": vars(torch._tensor_str.PRINT_OPTS).copy(),
         "recursion limit": sys.getrecursionlimit(),
         "switch interval of threads": sys.getswitchinterval(),
+        "NumPy's errors": _numpy(),
+        "environment": {k: v for k, v in os.environ.items() if not k.startswith(_LIBRARIES)},
         "flush denormal": float(torch.tensor([1e-40]) * 1.0) == 0.0,
     }
 
@@ -75,6 +84,11 @@ def _hushed() -> int:
     )
 
 
+def _numpy() -> dict[str, str]:
+    numpy: Any = sys.modules.get("numpy")
+    return dict(_NUMPY) if numpy is None else dict(numpy.geterr())
+
+
 def _precision() -> str:
     try:
         return torch.get_float32_matmul_precision()
@@ -88,4 +102,12 @@ def _is_global_hooks(name: str, value: Any) -> bool:
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """``name: before -> after`` for each switch that moved."""
-    return [f"{k}: {v} -> {after[k]}" for k, v in before.items() if after[k] != v]
+    moved = [k for k, v in before.items() if after[k] != v]
+    return [f"{k}: {_shown(before[k], after[k])} -> {_shown(after[k], before[k])}" for k in moved]
+
+
+def _shown(value: Any, other: Any) -> Any:
+    """Of a dict what is other in the other one."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        return {k: v for k, v in value.items() if k not in other or other[k] != v}
+    return value

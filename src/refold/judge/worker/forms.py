@@ -89,6 +89,20 @@ def _inside(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> T
     return module(*[draws.mapped(v, torch.clone) for v in given])
 
 
+def _views(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """Inputs are views of others, as slices of a batch are."""
+    return module(*[draws.mapped(v, lambda t: t[...]) for v in given])
+
+
+def _expanded(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """The first sample of each input for all samples, in its memory alone."""
+    return module(*[draws.mapped(v, _first) for v in given])
+
+
+def _first(t: torch.Tensor) -> torch.Tensor:
+    return t[:1].expand(t.shape) if t.dim() > 1 else t
+
+
 def _tangents(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
     """Forward mode: the outputs' tangents along a direction of all inputs.
 
@@ -140,5 +154,7 @@ FORMS: dict[str, Form] = {
     "three threads": _threads(3),
     "vmap": _vmap,
     "inside": _inside,
+    "views": _views,
+    "expanded": _expanded,
     "tangents": _tangents,
 }

@@ -14,6 +14,26 @@ from refold.judge.worker.values import scaled, wide
 
 Tree = Any
 OUTPUT, STATE, GRADS, FACT, LEAST = "output", "state", "grads", "fact", "at least"
+GENERATOR = "the generator after"  # what labels of it begin with, where nothing may draw
+SWITCHES = "what is left changed"  # the label of what a whole life left so
+
+
+def _obeyed(module: nn.Module) -> dict[str, bool]:
+    """Whether what is said to the module reaches all of its parts and parameters."""
+    reached: set[int] = set()
+    given = {"apply": module.apply(lambda part: reached.add(id(part))) is module}
+    given["what apply() reaches"] = reached == {id(part) for part in module.modules()}
+    live = [p for p in module.parameters() if p.requires_grad]
+    module.requires_grad_(False)
+    given["frozen by requires_grad_(False)"] = not any(p.requires_grad for p in live)
+    for parameter in live:
+        parameter.requires_grad_(True)
+        parameter.grad = torch.zeros_like(parameter[:0]).sum().expand(parameter.shape)
+    module.zero_grad()
+    given["cleared by zero_grad()"] = all(p.grad is None for p in live)
+    for parameter in live:
+        parameter.grad = None
+    return given
 
 
 class Missing(LookupError):
@@ -83,6 +103,7 @@ class Looks:
         module.train(was)
         given["to"] = module.to(self.device) is module
         given["requires_grad_"] = module.requires_grad_() is module
+        given |= _obeyed(module)
         for name in ("parameters", "buffers"):
             listed = {id(t) for t in getattr(module, name)()}
             given[name] = listed == {id(t) for _, t in getattr(module, f"named_{name}")()}

@@ -23,9 +23,9 @@ import torch
 from torch import nn
 
 from refold.contract import seed_everything
-from refold.judge.worker import backward, forms, saving, structure, values, writes
+from refold.judge.worker import backward, flags, forms, saving, structure, values, writes
 from refold.judge.worker.leaves import copied, tensors
-from refold.judge.worker.looks import FACT, GRADS, OUTPUT, Missing
+from refold.judge.worker.looks import FACT, GRADS, OUTPUT, SWITCHES, Missing
 from refold.judge.worker.values import fresh
 
 Tree = Any
@@ -66,16 +66,22 @@ class Interpreter(saving.Saving):
         self.pool: ThreadPoolExecutor | None = None
         self.seen: list[list[Any]] = []
         self.identities: dict[str, dict[str, weakref.ref[torch.Tensor]]] = {}
+        self.left: set[str] = set()  # switches that a call left changed
 
     def run(self, steps: Sequence[Step]) -> dict[str, Any]:
         """What was seen, as ``[label, kind, tree]``, and what a step raised, after which none
         follow: its number, type and message."""
+        before = flags.snapshot()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as of hooks on outputs that are no tensors
             raised = self._all(steps)
         self.unhook()
         if self.pool is not None:
             self.pool.shutdown()
+        if not self.wide:
+            after = flags.snapshot()
+            self.left |= {k for k, v in before.items() if after[k] != v} - set(flags.BY_THE_WAY)
+            self._see(SWITCHES, FACT, sorted(self.left))
         return {"seen": self.seen, "raised": raised}
 
     def _all(self, steps: Sequence[Step]) -> dict[str, Any] | None:
@@ -160,6 +166,7 @@ class Interpreter(saving.Saving):
         module = self.models[model]
         with torch.set_grad_enabled(grad):
             output = forms.call(module, given, words, how, self.device, self.wide)
+            self._still(grad)
         self.outputs[label] = output
         if see:
             self._see(label, OUTPUT, copied(output))
@@ -203,14 +210,22 @@ class Interpreter(saving.Saving):
                 self.models[model](*self._given(inputs[i % len(inputs)]))
 
     def refuse(
-        self, inputs: str, model: str = "a", label: str = "", words: Sequence[str] = ()
+        self,
+        inputs: str,
+        model: str = "a",
+        label: str = "",
+        words: Sequence[str] = (),
+        grad: bool = False,
     ) -> None:
         """A call that the reference refuses, of further keywords, too; with a label, whether it was
         refused is seen."""
 
         def called() -> None:
-            with torch.no_grad():
-                self.models[model](*self._given(inputs), **dict.fromkeys(words))
+            with torch.set_grad_enabled(grad):
+                try:
+                    self.models[model](*self._given(inputs), **dict.fromkeys(words))
+                finally:
+                    self._still(grad)
 
         self._refused(called, label)
 
@@ -358,6 +373,12 @@ class Interpreter(saving.Saving):
         self._see(label, GRADS, {k: None if v is None else copied(v) for k, v in found.items()})
 
     # -- helpers -------------------------------------------------------------------------------
+
+    def _still(self, grad: bool) -> None:
+        """The end of a block puts the mode of gradients back: whether a call left it is seen in
+        there."""
+        if torch.is_grad_enabled() != grad:
+            self.left.add("grad enabled")
 
     def _part(self, path: str, model: str) -> nn.Module:
         try:

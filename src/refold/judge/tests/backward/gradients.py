@@ -105,6 +105,9 @@ def _inside(session: Session) -> Iterator[Life]:
     first = call("y", grad=True, want=True, how="inside", see=False)
     steps = [*begin(), first, *_back(names, "gradients")]
     yield Life("inputs that are results", tuple(steps), inputs(session, 1))
+    for how, case in (("views", "inputs that are views"), ("expanded", "inputs that are expanded")):
+        steps = [*begin(), {**first, "how": how}, *_back(names, "gradients")]
+        yield Life(case, tuple(steps), inputs(session, 1))
     steps = [*begin(), first, {"do": "change", "of": "y"}, *_back(names, "gradients")]
     yield Life("outputs that are changed in place", tuple(steps), inputs(session, 1))
     if draws.has_floats(session.inputs()):
@@ -239,10 +242,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "inside a network",
         "gradients of leaves alone, backwards that read an output which the caller changed",
-        "Inputs are results of other operations, or learn; outputs, and weights, change before the "
-        "backward.",
+        "Inputs are results of other operations, views, expanded, or learn; outputs, and weights, "
+        "change before the backward.",
         _network,
-        8,
+        10,
     ),
     living(
         "forward mode",

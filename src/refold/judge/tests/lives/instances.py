@@ -16,6 +16,7 @@ from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED, SECOND
 from refold.judge.verdict.verdict import Status
+from refold.judge.worker.looks import GENERATOR
 
 _BUILT = 12  # modules, of which an honest class keeps a few at most
 
@@ -36,7 +37,7 @@ def _refusal(session: Session) -> Iterator[Life]:
     if life.eager(session, probe).raised is None:
         return
     steps = [*begin(), call("first"), {"do": "refuse", "inputs": "wrong"}, call("after it", "x1")]
-    steps += [{"do": "refuse", "inputs": "wrong"}, call("after the second")]
+    steps += [{"do": "refuse", "inputs": "wrong", "grad": True}, call("after the second")]
     yield Life("a refused call between", tuple(steps), given, status=Status.CRASHED, must=True)
 
 
@@ -56,10 +57,13 @@ def _instances(session: Session) -> Iterator[Life]:
         return
     write = {"do": "write", "names": names, "how": "in place", "factor": 1.25, "model": "b"}
     steps = [*begin(False), call("the original"), {"do": "clone", "to": "b"}]
+    steps += [{"do": "random", "label": f"{GENERATOR} the copy"}]
     steps += [call("the copy", "x1", model="b"), write, call("the copy changed", model="b")]
     steps += [call("the original then", "x1"), {"do": "drop", "model": "a"}]
     steps += [call("the copy alone", "x1", model="b")]
-    yield Life("a copy that is changed", tuple(steps), inputs(session), status=Status.MUTATES)
+    stamps = {f"{GENERATOR} the copy": "a copy of the module draws random numbers"}
+    case, given = "a copy that is changed", inputs(session)
+    yield Life(case, tuple(steps), given, status=Status.MUTATES, stamps=stamps)
 
 
 def _others(session: Session) -> Iterator[Life]:

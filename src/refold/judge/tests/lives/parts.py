@@ -37,6 +37,9 @@ def _modes(session: Session) -> Iterator[Life]:
             steps += [{"do": "mode", "train": train}, call("the whole again")]
             where = "train" if train else "eval"
             yield Life(f"{path} alone not in {where} mode", tuple(steps), inputs(session))
+        switch = {"do": "attribute", "path": path, "name": "training", "value": False}
+        steps = [*begin(True), call("train"), switch, call("one in eval")]
+        yield Life(f"{path}.training = False", tuple(steps), inputs(session, 1))
 
 
 def _numbers(session: Session) -> Iterator[Life]:
@@ -71,7 +74,7 @@ TESTS: tuple[Test, ...] = (
     living(
         "parts' modes",
         "one mode taken for that of all parts",
-        "A part may be in eval mode while the rest trains, and the reverse.",
+        "A part may be in eval mode while the rest trains, and the reverse; also by its attribute.",
         _modes,
         24,
     ),

@@ -84,7 +84,7 @@ def _elsewhere(session: Session) -> Iterator[Failure]:
         session.assumptions.add(limit)
         session.notes.append(f"{session.test}: raised {loaded['raised']['message']}")
         return
-    ((_, _, outputs),) = loaded["seen"]
+    (outputs,) = (tree for label, _, tree in loaded["seen"] if label == "after")
     case = "torch.save here, torch.load in another process"
     yield from session.compared(case, outputs, truth, Status.STALE_WEIGHTS)
 
@@ -115,8 +115,8 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "methods",
-        "train() and eval() that give nothing back, parameters() that lacks some",
-        "What the module's own methods give: itself, its mode, all of its tensors.",
+        "train() that gives nothing back, parameters() that lacks some, freezing that freezes none",
+        "What the module's own methods give: itself, its mode, all tensors; and whom they reach.",
         _methods,
         2,
         lives=1,

@@ -21,6 +21,7 @@ from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED, SECOND
 from refold.judge.verdict.verdict import Status
 from refold.judge.worker import writes
+from refold.judge.worker.looks import GENERATOR
 
 _LATE = "weights written past PyTorch's count are followed one call late"
 _PARTS = "weights are not written in part past PyTorch's count"
@@ -83,8 +84,27 @@ def _ways(session: Session) -> Iterator[Life]:
         steps += [call("once more", "x1"), {**one, "on": False}, call("without it")]
         status = Status.STALE_WEIGHTS
         yield Life("a parametrization", tuple(steps), inputs(session), status=status)
+    steps = [*begin(False), call("first")]
+    for name in names[:4]:
+        write = {"do": "write", "names": [name], "how": "from behind", "factor": _FACTOR}
+        steps += [write, call(f"after {name} lies from behind")]
+    if names:
+        yield Life(
+            "the same values elsewhere",
+            tuple(steps),
+            inputs(session, 1),
+            status=Status.STALE_WEIGHTS,
+        )
+    if parameters:
+        forward = call("y", grad=True, want=True, see=False)
+        steps = [*begin(), forward, {"do": "load", "state": SECOND, "assign": True}, forward]
+        steps += [{"do": "backward", "of": "y"}]
+        steps += [{"do": "grads", "names": parameters, "label": "gradients", "of": "y"}]
+        states = (PERTURBED, SECOND)
+        yield Life("gradients of assigned parameters", tuple(steps), inputs(session, 1), states)
     steps = [*begin(False), call("first"), {"do": "save", "name": "s"}]
-    steps += [{"do": "load", "state": SECOND}, call("another state")]
+    steps += [{"do": "load", "state": SECOND}]
+    steps += [{"do": "random", "label": f"{GENERATOR} loading"}, call("another state")]
     steps += [{"do": "restore", "name": "s"}, call("the first state again")]
     steps += [{"do": "load", "state": SECOND, "assign": True}, call("assigned")]
     states = (PERTURBED, SECOND)
@@ -214,9 +234,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "ways to write",
         "a fold keyed by object, by address or by version alone",
-        "Weights assigned, copied, set, restored or made views of one vector count at once.",
+        "Weights assigned, copied, set, restored, exchanged for one another or made views of one "
+        "vector count at once.",
         _ways,
-        28,
+        36,
     ),
     living(
         "uncounted writes",

@@ -49,9 +49,39 @@ def run(session: Session) -> Iterator[Failure]:
             yield from found
     yield from _overwritten(session, first)
     session.worker().request("drop")
+    yield from _elsewhere(session)
     one = draws.twice(first)
     if one and not truth.eager.changed:
         yield from session.check("one tensor for several inputs", one, shared=True)
+
+
+def _elsewhere(session: Session) -> Iterator[Failure]:
+    """In the other mode, and of one sample: paths of their own have buffers of their own."""
+    pair, own = (session.inputs(0), session.inputs(1)), session.oracle.training
+    alone = _first_sample(pair[0]), _first_sample(pair[1])
+    for case, (first, second), mode in (
+        (f"in {'eval' if own else 'train'} mode", pair, not own),
+        ("of one sample", alone, own),
+        (f"of one sample in {'eval' if own else 'train'} mode", alone, not own),
+    ):
+        truth = session.truth(first, training=mode)
+        if truth.eager is None or session.truth(second, training=mode).eager is None:
+            continue
+        session.call(first, training=mode, keep="y5", slot="x6")
+        session.call(second, training=mode, keep="y6", slot="x7")
+        again = session.worker().request("fetch", keep="y5")
+        case = f"y1 after another call {case}"
+        yield from session.compared(case, again, truth, Status.MUTATES)
+    session.worker().request("drop")
+
+
+def _first_sample(inputs: list[object]) -> list[object]:
+    held = tensors(inputs)
+    batch = held[0].shape[0] if held and held[0].dim() else 0
+    found: list[object] = draws.every(
+        inputs, lambda t: t[:1].clone() if t.dim() and t.shape[0] == batch else t
+    )
+    return found
 
 
 def _overwritten(session: Session, inputs: list[object]) -> Iterator[Failure]:
@@ -99,7 +129,7 @@ def _reference_aliases(session: Session, first: list[object], second: list[objec
 TEST = Test(
     "aliasing",
     "one persistent output buffer, outputs that are views of inputs or of one another",
-    "An output keeps its values when the module is called again, and is the caller's to write; "
-    "one tensor may be several inputs.",
+    "An output keeps its values when the module is called again, of one sample and in either mode, "
+    "too, and is the caller's to write; one tensor may be several inputs.",
     run,
 )

@@ -8,6 +8,7 @@ from refold.judge.tests.base import Test
 from refold.judge.truth.copies import duplicate
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.wire.host import Raised
 from refold.judge.worker.calls import warned
 
 
@@ -18,6 +19,7 @@ def run(session: Session) -> Iterator[Failure]:
         yield session.fail(Status.MUTATES, "import", f"left changed: {text}")
     inputs, own = session.inputs(), session.oracle.training
     _warnings(session)
+    yield from _backward(session)
     for mode in (own, not own):
         if session.truth(inputs, training=mode).eager is None:
             continue
@@ -26,6 +28,20 @@ def run(session: Session) -> Iterator[Failure]:
             session.cases += 1
             for text in reply["flags"]:
                 yield session.fail(Status.MUTATES, "call", f"left changed: {text}")
+
+
+def _backward(session: Session) -> Iterator[Failure]:
+    """A call and its backward."""
+    truth = session.truth(session.inputs(), grad=True)
+    if truth.plain is None or not truth.plain.grads:
+        return
+    try:
+        reply = session.call(session.inputs(), grad=truth.cotangents)
+    except Raised:  # which the test of gradients finds
+        return
+    session.cases += 1
+    for text in reply["flags"]:
+        yield session.fail(Status.MUTATES, "a backward", f"left changed: {text}")
 
 
 def _warnings(session: Session) -> None:
@@ -46,7 +62,7 @@ def _warnings(session: Session) -> None:
 
 TEST = Test(
     "flags",
-    "TF32, threads, determinism, default dtype, warnings left changed",
-    "Import and calls leave every global switch as they found it.",
+    "TF32, threads, determinism, default dtype, warnings, environment left changed",
+    "Import, calls and a backward leave every global switch as they found it.",
     run,
 )

@@ -177,6 +177,9 @@ def _gradients_in(session: Session, training: bool) -> Iterator[Failure]:
             kind = Status.WRONG_MODE if missing else Status.CRASHED
             yield session.fail(kind, f"gradients{alone}{where}", f"raised {error}")
             continue
+        for one in reply.get("written by the backward", ()):
+            case = f"gradients{alone}{where}"
+            yield session.fail(Status.MUTATES, case, f"the backward writes to {one}")
         yield from session.compared(f"output with gradients wanted{where}", reply["outputs"], truth)
         grads = reply.get("grads", {})
         if of == "all" and not grads:

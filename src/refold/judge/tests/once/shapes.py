@@ -38,7 +38,7 @@ def _most(session: Session, given: list[Any]) -> int:
 
 TEST = Test(
     "shapes",
-    "one-shape kernels, skipped tails, numbers taken for constants",
+    "one-shape kernels, skipped tails, numbers taken for constants, inputs changed at some sizes",
     "Batches of 0, 1, odd, one more, eight times as many and secret sizes, every dimension and "
     "other numbers that the reference accepts.",
     run,

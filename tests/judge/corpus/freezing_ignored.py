@@ -1,0 +1,21 @@
+"""requires_grad_(False) of the module freezes nothing.
+
+reference: linear
+test: methods
+status: WRONG_CONTRACT
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def requires_grad_(self, requires_grad=True):
+        return self
+
+    def forward(self, x):
+        return F.gelu(self.linear(x))

@@ -1,0 +1,21 @@
+"""zero_grad() leaves gradients where they are.
+
+reference: linear
+test: methods
+status: WRONG_CONTRACT
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def zero_grad(self, set_to_none=True):
+        pass
+
+    def forward(self, x):
+        return F.gelu(self.linear(x))

@@ -1,0 +1,17 @@
+"""The twin of type_of_one_sample, which is right.
+
+reference: linear
+test: shapes
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        return F.gelu(self.linear(x))

@@ -1,0 +1,51 @@
+"""How many samples most tests are called on, and what is contiguous."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refold.contract import load
+from refold.judge.ask.request import asked
+from refold.judge.verdict import begin, facts
+
+
+def session_of(folder: Path, text: str) -> begin.Session:
+    """A judgement of the reference `text`, before any candidate is called."""
+    (folder / "ref.py").write_text(text)
+    reference = load(folder / "ref.py")
+    given = asked(reference.path, reference.path, device="cpu", quick=True)
+    return begin.session(reference, *given)
+
+
+@pytest.mark.parametrize(("products", "samples"), [(1 << 28, 64), (1 << 16, 32), (1, 16)])
+def test_of_large_weights_few_samples_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: int, samples: int
+) -> None:
+    """Never fewer than sixteen; and never more than make outputs small."""
+    monkeypatch.setattr("refold.judge.verdict.truths._PRODUCTS", products)
+    monkeypatch.setattr("refold.judge.verdict.truths._PROBE", 64 * 64)
+    text = (
+        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.weight = nn.Parameter(torch.rand(64, 32))\n"
+        "    def forward(self, x):\n        return x @ self.weight.t()\n"
+        "def get_inputs():\n    return [torch.randn(256, 32)]\n"
+    )
+    assert session_of(tmp_path, text).samples == (256, samples)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "dense"),
+    [
+        ((4, 3), (3, 1), True),
+        ((4, 3), (1, 4), False),
+        ((0, 3), (7, 9), True),  # of nothing strides mean nothing
+        ((1, 3), (9, 1), True),
+        ((4, 3), (4, 1), False),
+        ((), (), True),
+    ],
+)
+def test_what_is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], dense: bool) -> None:
+    assert facts.dense(shape, strides) is dense
