@@ -6182,6 +6182,8 @@ def _refold_renew(
     cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
     cache.states = tuple(states)
+    if reason is not None:
+        cache.seen = ()  # what the sources hold is not looked at while there is a reason
     cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
     _refold_follow_optimizers(cache)
     # last: threads that find it take the values
