@@ -14,7 +14,7 @@ from captures import captured_once, drawn
 from refold import pipeline
 from refold.derive import Options, derive
 from refold.devices import DEVICES, DeviceModel
-from refold.ir import Dim, Graph, Node, Output, Sym, leaf, make
+from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, leaf, make
 from refold.ir.evaluate import evaluate
 from refold.plan import Group, Plan
 from refold.plan.buffers import Fresh, Handed, InPlaceOf, Place, Prepared, StateOf, ViewOf, Written
@@ -142,7 +142,9 @@ def normalised() -> Node:
     """What reads a product's value in 16 bits."""
     y = make("linear", value("x", Sym.named("n", 8192), 32), param("w", 4096, 32))
     mean, var = make("mean", y, axes=(-2,)), make("var", y, axes=(-2,), correction=0)
-    return make("mul", make("sub", y, mean), make("rsqrt", var))
+    return make(
+        "mul", make("sub", y, mean), make("rsqrt", make("add", var, as_scalar(1e-5, var.dtype)))
+    )
 
 
 NORMALISED = normalised()

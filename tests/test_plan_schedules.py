@@ -9,7 +9,7 @@ import torch
 
 from refold.devices import DEVICES, DeviceModel
 from refold.emit.targets import target_of
-from refold.ir import Dim, Graph, Node, Output, Sym, leaf, make
+from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, leaf, make
 from refold.plan import Group, Plan, Storage
 from refold.planner import make_plan, to_tune, tuned
 from refold.schedule import WGMMA, Schedule
@@ -122,7 +122,9 @@ def normalised(rows: Dim, accuracy: str) -> Plan:
     y = make("linear", x, w)
     mean = make("mean", y, axes=(-2,))
     var = make("var", y, axes=(-2,), correction=0)
-    out = make("mul", make("sub", y, mean), make("rsqrt", var))
+    out = make(
+        "mul", make("sub", y, mean), make("rsqrt", make("add", var, as_scalar(1e-5, var.dtype)))
+    )
     return make_plan(
         Graph((Output(out, (rows, 4096)),)),
         device=DeviceModel(DEVICES["cuda:sm_90"], accuracy),

@@ -39,7 +39,7 @@ def lower(
     for node in graph.nodes():
         again = rebuild(node, tuple(done[i] for i in node.inputs))
         if node in exact and node.dtype in _COMPUTED:
-            done[node] = _exact(again)
+            done[node] = _exact_mean(again) if node.op == "mean" else _exact_variance(again)
         elif node.op == "mean" and (node.inputs, node["axes"]) in spread:
             done[node] = _mean_beside_variance(again)
         else:
@@ -237,19 +237,12 @@ def _fits(x: Node, shape: tuple[Dim, ...]) -> bool:
     return all(in_shape(given, same, shape) is not None for given in needed)
 
 
-def _exact(node: Node) -> Node:
-    """A mean or a variance that is exact where all values are equal: the mean of what a mean
-    leaves, which is small, is added to it. Kernels of columns have it so in a variance."""
+def _exact_mean(node: Node) -> Node:
+    """A mean that is exact where all values are equal: the mean of what a mean leaves, which is
+    small, is added to it. Kernels of columns have it so beside a variance."""
     (x,) = node.inputs
     axes = tuple(a for a in node["axes"] if x.shape[a] != 1)
     trailing = tuple(a for a in axes if _reaches_end(x, a, axes))
-    if node.op == "var":
-        if not trailing:
-            return _lower(node)
-        centred = _lower(make("sub", x, _exact(make("mean", x, axes=axes))))
-        total = _lower(make("sum", _lower(make("square", centred)), axes=node["axes"]))
-        count = numel(x.shape[a] for a in axes) - node["correction"]
-        return _lower(make("div", total, as_scalar(count, x.dtype)))
     if trailing and len(trailing) < len(axes):
         return _mean_beside_variance(node)
     mean = _lower(_again(node, x, axes))
@@ -257,6 +250,18 @@ def _exact(node: Node) -> Node:
     # an infinite mean leaves nothing that is a number
     infinite = make("eq", make("abs", mean), as_scalar(math.inf, x.dtype))
     return make("add", mean, make("where", infinite, as_scalar(0.0, x.dtype), left))
+
+
+def _exact_variance(node: Node) -> Node:
+    """A variance that is zero where all values are equal. Kernels of columns have it so."""
+    (x,) = node.inputs
+    axes = tuple(a for a in node["axes"] if x.shape[a] != 1)
+    if not any(_reaches_end(x, a, axes) for a in axes):
+        return _lower(node)
+    centred = _lower(make("sub", x, _exact_mean(make("mean", x, axes=axes))))
+    total = _lower(make("sum", _lower(make("square", centred)), axes=node["axes"]))
+    count = numel(x.shape[a] for a in axes) - node["correction"]
+    return _lower(make("div", total, as_scalar(count, x.dtype)))
 
 
 def _row_form(node: Node) -> Node:
