@@ -12,7 +12,7 @@ from refold.judge import draws
 from refold.judge.worker.leaves import copied, digest, parameters, real, tensors
 
 Tree = Any
-_FEW = 64 << 20
+_FEW = 64 << 20  # bytes of parameters that are compared before and after a backward
 _SOME: dict[str, Callable[[torch.Tensor], Any]] = {  # where cotangents are none, or no numbers
     "columns": lambda g: g[..., :1].zero_(),
     "column": lambda g: g[..., 1:].zero_(),

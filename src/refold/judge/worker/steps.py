@@ -375,8 +375,7 @@ class Interpreter(saving.Saving):
     # -- helpers -------------------------------------------------------------------------------
 
     def _still(self, grad: bool) -> None:
-        """The end of a block puts the mode of gradients back: whether a call left it is seen in
-        there."""
+        """Note whether a call left the mode of gradients changed: behind the block it is back."""
         if torch.is_grad_enabled() != grad:
             self.left.add("grad enabled")
 

@@ -78,7 +78,7 @@ def _assigned(module: nn.Module, held: Held, factor: float) -> None:
 
 
 def _reversed(_: nn.Module, held: Held, factor: float) -> None:
-    """The same values along the last axis from behind: norms, sums, sorted values are the same."""
+    """The last axis in reverse: norms, sums and sorted values stay the same."""
     with torch.no_grad():
         for tensor in held.values():
             tensor.copy_(tensor.flip(-1) if tensor.dim() else tensor * factor)
@@ -93,7 +93,7 @@ def _copied(_: nn.Module, held: Held, factor: float) -> None:
 
 WAYS: dict[str, Callable[[nn.Module, Held, float], None]] = {
     "in place": _counted,
-    "from behind": _reversed,
+    "reversed": _reversed,
     "copy_ of a detached tensor": _copied,
     "another object assigned": _assigned,
     "set_": _set,

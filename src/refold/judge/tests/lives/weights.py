@@ -86,8 +86,8 @@ def _ways(session: Session) -> Iterator[Life]:
         yield Life("a parametrization", tuple(steps), inputs(session), status=status)
     steps = [*begin(False), call("first")]
     for name in names[:4]:
-        write = {"do": "write", "names": [name], "how": "from behind", "factor": _FACTOR}
-        steps += [write, call(f"after {name} lies from behind")]
+        write = {"do": "write", "names": [name], "how": "reversed", "factor": _FACTOR}
+        steps += [write, call(f"after {name} is reversed")]
     if names:
         yield Life(
             "the same values elsewhere",
