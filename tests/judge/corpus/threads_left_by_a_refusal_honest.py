@@ -16,7 +16,7 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         before = torch.get_num_threads()
-        torch.set_num_threads(1)
+        torch.set_num_threads(before + 1)
         try:
             y = F.gelu(self.linear(x))
         finally:
