@@ -17,5 +17,5 @@ class ModelNew(nn.Module):
         self.linear = nn.Linear(n, m)
 
     def forward(self, x):
-        os.environ["OMP_NUM_THREADS"] = "1"
+        os.environ["OMP_NUM_THREADS"] = "7"
         return F.gelu(self.linear(x))
