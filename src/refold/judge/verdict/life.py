@@ -60,6 +60,7 @@ class Life:
     shapes: str = ""  # what another shape of an output says instead of failing: it is not silent
     dtypes: str = ""  # what another dtype in an output says instead of failing
     eps: float = 0.0  # a unit in the last place; 0: of each tensor's own type
+    built: bool = False  # each of the candidate's modules by its constructor: none is a copy
 
 
 def eager(session: Session, life: Life) -> Lived:
@@ -87,7 +88,8 @@ def asked(session: Session, life: Life) -> dict[str, Any]:
     if states or inputs:
         host.request("hold", 120, states=states, inputs=inputs)
     patience = session.limits.call_seconds * (1 + len(life.steps) / 8)
-    anew = random.Random(f"{session.secret} {session.test} {life.case}").random() < _BUILT
+    chance = random.Random(f"{session.secret} {session.test} {life.case}").random()
+    anew = life.built or chance < _BUILT
     asked = {"steps": list(life.steps), "seed": session.seed + 7, "anew": anew}
     answer: dict[str, Any] = host.request("live", patience, **asked)
     return answer

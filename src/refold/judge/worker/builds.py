@@ -27,11 +27,6 @@ class Builds:
         self._random = torch.empty(0)  # of PyTorch's generator, as the constructor leaves it
         self._long: bool | None = None  # whether it takes long to construct one
 
-    @property
-    def quick(self) -> bool:
-        """Whether a constructor is known to take little."""
-        return self._long is False
-
     def __call__(self, given: list[Any] | None = None, anew: bool = False) -> nn.Module:
         """A new module; ``given``: of other arguments of the constructor."""
         if given is not None:
