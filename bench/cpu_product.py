@@ -19,7 +19,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.derive import Options
 from refold.measure import Run
 
@@ -71,7 +71,7 @@ def line(n: int, k: int, m: int, seconds: float) -> str:
     fast = pipeline.bind_for_class(result.text, module)
     timer = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         eager, ours = alternate(partial(module, x), partial(fast, x), timer, seconds)
         rows = slice(0, 64)  # the truth of all would take minutes
         w, b = (p.double() for p in module[0].parameters())

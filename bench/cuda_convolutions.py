@@ -34,7 +34,7 @@ from cuda_convolution_shapes import SHAPES
 from cuda_matmul import sustained
 from record import Record, gpu
 
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.build import build, write
 from refold.convolve import Algorithm, Convolution, candidates
 from refold.derive import Options
@@ -126,7 +126,7 @@ def _of(fast: nn.Module, x: torch.Tensor) -> Run:
         result: torch.Tensor = fast(x)
         return result
 
-    assert pipeline.fallback_reason(fast, [x]) is None or not torch.backends.cudnn.allow_tf32
+    assert introspect.fallback_reason(fast, [x]) is None or not torch.backends.cudnn.allow_tf32
     return run
 
 

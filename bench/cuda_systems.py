@@ -40,7 +40,7 @@ from record import Record, gpu
 from systems import CONVOLUTIONS, HERE, PROBLEMS, SUMS, SYSTEMS, VALUES, System
 from torch._inductor import async_compile
 
-from refold import contract, pipeline
+from refold import contract, introspect, pipeline
 from refold.derive import Options, derive
 from refold.planner import floor
 
@@ -243,7 +243,7 @@ def rows(
         with torch.no_grad():
             for m in (model, fast):
                 m.train(training)
-            problem = pipeline.fallback_reason(fast, inputs)
+            problem = introspect.fallback_reason(fast, inputs)
             if problem is not None:
                 found.append(base | {"mode": mode["mode"], "verdict": f"fell back: {problem}"})
                 continue

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import refold
-from refold import pipeline, twin
+from refold import introspect, twin
 from refold.measure import synchronise
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     x = torch.randn(4, 64, device=device)
     fast = refold.optimize(module, x, measure=False)
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         ((program, caches),) = twin.state_of(fast).programs
         cache, space = caches["eval"], program.namespace
         rows = {

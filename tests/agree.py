@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from refold import pipeline
+from refold import introspect
 
 Make = Callable[[], list[Any]]
 
@@ -158,7 +158,7 @@ def check_modes(
             for m in (reference, oracle, twin):
                 m.train(training)
             with torch.no_grad():
-                assert pipeline.fallback_reason(twin, inputs) is None
+                assert introspect.fallback_reason(twin, inputs) is None
                 check_close(twin(*inputs), reference(*inputs), oracle(*double(inputs)))
                 if seed == 1:
                     check_conditioning(*map(copy.deepcopy, (fast, module)), inputs, training)

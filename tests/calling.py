@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.capture import Example
 from refold.derive import Options, derive
 from torch_target import TorchTarget
@@ -64,7 +64,7 @@ def check(fast: nn.Module, module: nn.Module, *args: Any, taken: bool = True, **
     """One call of both, which agree; taken: by the fast path. Gives the fast module's result."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = pipeline.fallback_reason(fast, Example(args, kwargs))
+        found = introspect.fallback_reason(fast, Example(args, kwargs))
         assert (found is None) == taken, found
         expected = copy.deepcopy(module)(*copy.deepcopy(args), **copy.deepcopy(kwargs))
         got = fast(*args, **kwargs)

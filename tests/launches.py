@@ -15,7 +15,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.codegen.launch import Launch
 from refold.emit.source import Source
 from refold.plan import Group
@@ -83,7 +83,7 @@ def started(text: str, module: nn.Module, inputs: Sequence[Any], training: bool)
     fast = pipeline.bind_for_class(text, copy.deepcopy(module))
     fast.train(training)
     with torch.no_grad():
-        found = pipeline.fallback_reason(fast, inputs)
+        found = introspect.fallback_reason(fast, inputs)
         assert found is None, found
         for space, caches in pipeline._programs(fast):
             for mode in ("train" if training else "eval", "both"):

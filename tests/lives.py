@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, parametrizations, prune, vector_to_parameters
 
-from refold import pipeline, twin
+from refold import introspect, twin
 
 WIDTH = 64
 SCALE = 2.0
@@ -41,7 +41,7 @@ def settle(fast, kernels=True):
     x = torch.randn(7, WIDTH)
     with torch.no_grad():
         fast(x)
-        assert not kernels or pipeline.fallback_reason(fast, [x]) is None
+        assert not kernels or introspect.fallback_reason(fast, [x]) is None
     return x
 
 
@@ -57,7 +57,7 @@ def agrees(fast, kernels=True, known=None):
     with torch.no_grad():
         expected = (known or fresh(fast))(x)
         torch.testing.assert_close(fast(x), expected, rtol=2e-4, atol=2e-4)
-        assert not kernels or pipeline.fallback_reason(fast, [x]) is None
+        assert not kernels or introspect.fallback_reason(fast, [x]) is None
     return expected
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from agree import double, oracle_of, tensors
-from refold import accuracy, pipeline
+from refold import accuracy, introspect, pipeline
 from refold.capture import Example, capture, widen
 from refold.derive import Options
 from refold.devices import DeviceModel
@@ -60,7 +60,7 @@ def check(fast: nn.Module, module: nn.Module, inputs: Sequence[torch.Tensor]) ->
     """As accurate as eager, finite where eager is, NaN where eager and float64 are."""
     oracle = oracle_of(module)
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, inputs) is None
+        assert introspect.fallback_reason(fast, inputs) is None
         rows = zip(*(tensors(m(*x)) for m, x in (
             (module, inputs), (fast, inputs), (oracle, double(list(inputs)))
         )), strict=True)  # fmt: skip
@@ -170,10 +170,10 @@ def test_a_folded_parameter_that_leaves_float32_takes_the_original() -> None:
     module.requires_grad_(False)
     x = torch.randn(8, 40)
     fast = fast_of(module, [x])
-    assert not isinstance(fast, str) and pipeline.fallback_reason(fast, [x]) is None
+    assert not isinstance(fast, str) and introspect.fallback_reason(fast, [x]) is None
     for by in (1e38, 1e-38):
         module.by.fill_(by), module.f.weight.data.fill_(1e2 if by > 1 else 1e-2)
-        reason = pipeline.fallback_reason(fast, [x / by])
+        reason = introspect.fallback_reason(fast, [x / by])
         assert reason is not None and "leaves the range of torch.float32" in reason
         assert torch.equal(fast(x / by), module(x / by))
     module.by.fill_(2.0), module.f.weight.data.normal_()

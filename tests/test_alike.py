@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import refold
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.derive import Options
 
 
@@ -65,7 +65,7 @@ def test_what_shares_a_kernel_computes_its_own() -> None:
         x = torch.randn(9, 40)
         module.train(training), fast.train(training)
         with torch.no_grad():
-            assert pipeline.fallback_reason(fast, [x]) is None
+            assert introspect.fallback_reason(fast, [x]) is None
             state = {k: v.clone() for k, v in module.state_dict().items()}
             expected = module(x)
             module.load_state_dict(state)

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from calling import Base, Pair, Takes, check, fast_of, r, reasons
-from refold import pipeline
+from refold import introspect
 from refold.capture import Example
 
 
@@ -250,5 +250,5 @@ def test_sizes_that_depend_on_each_other_vary_together():
     module = Doubled().eval()
     fast = fast_of(module, r(3, 6), r(6, 6))
     check(fast, module, r(5, 6), r(10, 6))
-    reason = pipeline.fallback_reason(fast, [r(5, 6), r(9, 6)])
+    reason = introspect.fallback_reason(fast, [r(5, 6), r(9, 6)])
     assert reason is not None and "y has size 9" in reason

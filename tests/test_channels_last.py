@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import refold
-from refold import pipeline
+from refold import introspect
 from refold.ir import Graph, Output
 from refold.ir.shapes import pad
 from refold.plan.layout import channels_last
@@ -50,7 +50,7 @@ class Plain(nn.Module):
 def check(module, fast, images):
     """fast takes its kernels for `images`, and gives eager's values, strides and buffers."""
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, images) is None
+        assert introspect.fallback_reason(fast, images) is None
         twin = copy.deepcopy(refold.original(fast))
         for got, want in zip(fast(*images), twin(*images), strict=True):
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
@@ -93,7 +93,7 @@ def test_arguments_that_lie_in_two_ways_take_the_original():
     for form in FORMATS:
         check(module, fast, [image(form), image(form)])
     with torch.no_grad():
-        reason = pipeline.fallback_reason(fast, [image(form) for form in FORMATS])
+        reason = introspect.fallback_reason(fast, [image(form) for form in FORMATS])
         assert "some lie with their channels last and others do not" in reason
         # one channel, laid out either way, is told by its strides as PyTorch tells it
         one = image(FORMATS[0], (2, 1, 4, 4))

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from agree import check_life
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.accuracy.samples import samples_of
 from refold.capture import Example
 from refold.convolve import (
@@ -182,14 +182,14 @@ def test_the_flag_of_convolutions_is_read_and_guarded(
     x, wide, narrow = torch.randn(2, 40, 6, 5), pair[1]["tf32"], pair[1]["ieee"]
     for allowed in (False, True):
         with cudnn_tf32(allowed), torch.no_grad():
-            reason = pipeline.fallback_reason(wide, [x])
+            reason = introspect.fallback_reason(wide, [x])
             assert (reason is None) is allowed, reason
             assert allowed or "for convolutions" in str(reason)
-            assert pipeline.fallback_reason(narrow, [x]) is None
+            assert introspect.fallback_reason(narrow, [x]) is None
     with torch.no_grad(), cudnn_tf32(True):
         before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = not before  # that of products is another
-        assert pipeline.fallback_reason(wide, [x]) is None
+        assert introspect.fallback_reason(wide, [x]) is None
         torch.backends.cuda.matmul.allow_tf32 = before
 
 

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 import refold
 from agree import check_close, double
 from beforehand import beforehand
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.derive import Options
 from test_models import compiled, emitted, written
 from zoo import CASES
@@ -39,7 +39,7 @@ def same(module: nn.Module, fast: nn.Module, inputs, training: bool) -> None:
     for m in (reference, oracle, twin):
         m.train(training)
     with torch.no_grad():
-        assert pipeline.fallback_reason(twin, inputs) is None
+        assert introspect.fallback_reason(twin, inputs) is None
         eager, truth = reference(*inputs), oracle(*double(inputs))
         check_close(twin(*inputs), eager, truth)
     for k, v in reference.state_dict().items():
@@ -126,7 +126,7 @@ def test_several_dtypes_in_one_model(model, dtype):
     inputs = cast(module.inputs(), dtype)
     fast, _ = emitted(module, inputs)
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, inputs) is None
+        assert introspect.fallback_reason(fast, inputs) is None
         got, eager = fast(*inputs), module(*inputs)
         if dtype == torch.float64:  # what is computed in float32 inside bounds all of it
             torch.testing.assert_close(got, eager, rtol=1e-6, atol=1e-6)
@@ -148,7 +148,7 @@ def test_values_are_rounded_before_they_are_compared():
     module, inputs = Nearly(), cast(Nearly().inputs(), torch.float16)
     fast, _ = emitted(module, inputs)
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, inputs) is None
+        assert introspect.fallback_reason(fast, inputs) is None
         (chosen, more), (expected, known) = fast(*inputs), module(*inputs)
         assert (expected == 1).all() and not known.any()
         assert torch.equal(chosen, expected) and torch.equal(more, known)
@@ -161,7 +161,7 @@ def test_the_mean_of_equal_values_is_theirs():
     x = torch.randn(1, 96).half().expand(50, 96).contiguous()
     fast, _ = emitted(module, [torch.randn(50, 96).half()])
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         assert fast(x).abs().max() <= 1e-2
 
 
@@ -170,7 +170,7 @@ def test_squares_do_not_overflow_where_pytorchs_do_not():
     x = torch.full((9, 32), 3e4).half()
     fast, _ = emitted(module, [torch.randn(9, 32).half()])
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         assert module(x).isfinite().all()
         torch.testing.assert_close(fast(x), module(x), rtol=3e-3, atol=3e-3)
 
@@ -186,7 +186,7 @@ def test_the_variance_of_huge_columns_is_theirs():
     module, x = Columns(), 1e20 * (1 + 1e-4 * torch.randn(600, 64))
     fast, _ = emitted(module, [torch.randn(600, 64)])
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         assert module(x).isfinite().all()
         # what 1e20 rounds off in float32 is seen beside a deviation of 1e16
         torch.testing.assert_close(fast(x), module(x), rtol=1e-3, atol=0.0)
@@ -239,6 +239,6 @@ def test_any_byte_of_a_mask_but_zero_is_true():
     fast, _ = emitted(module, [x, mask])
     plain = mask.view(torch.uint8) != 0
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x, mask]) is None
+        assert introspect.fallback_reason(fast, [x, mask]) is None
         for got, wanted in zip(fast(x, mask), module(x, plain), strict=True):
             torch.testing.assert_close(got, wanted)

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import refold
-from refold import pipeline, twin
+from refold import introspect, pipeline, twin
 
 
 class Net(nn.Module):
@@ -58,7 +58,7 @@ def same(module, fast, x=None, expect_fast=True):
     x = torch.randn(9, 40) if x is None else x
     with torch.no_grad():
         if expect_fast:
-            assert pipeline.fallback_reason(fast, [x]) is None
+            assert introspect.fallback_reason(fast, [x]) is None
         state = copy.deepcopy(module.state_dict())
         expected = module(x)
         after = copy.deepcopy(module.state_dict())
@@ -141,7 +141,7 @@ def test_buffers_that_kernels_write_are_known_to_have_changed(pair):
     kept = dict(fast.named_buffers())
     was = {k: b._version for k, b in eager.named_buffers()}
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [torch.randn(9, 40)]) is None
+        assert introspect.fallback_reason(fast, [torch.randn(9, 40)]) is None
         fast(torch.randn(9, 40))
         eager(torch.randn(9, 40))
     for name, buffer in fast.named_buffers():
@@ -209,7 +209,7 @@ def test_what_it_was_not_made_for_takes_the_original_and_says_so(pair, change, w
     said = [m for m in caplog.messages if "original forward" in m]
     assert len(said) <= 1
     assert all(words in s for s in said)
-    assert pipeline.fallback_reason(fast, [x]) is not None
+    assert introspect.fallback_reason(fast, [x]) is not None
 
 
 def test_gradients_are_the_originals(pair):
@@ -282,7 +282,7 @@ def test_arguments_left_at_their_defaults_are_guarded():
     fast = refold.optimize(module, torch.randn(4, 6), measure=False)
     x, mask = torch.randn(3, 6), torch.rand(3, 5)
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         for args, kwargs in (
             ((), {}),
             ((3.0,), {}),
@@ -392,7 +392,7 @@ def test_arguments_of_any_name():
     fast = refold.optimize(module, *given, measure=False)
     with torch.no_grad():
         given = [torch.randn(9, *s) for s in shapes]
-        assert pipeline.fallback_reason(fast, given) is None
+        assert introspect.fallback_reason(fast, given) is None
         torch.testing.assert_close(fast(*given), module(*given), rtol=1e-4, atol=1e-4)
     fast(*given)[0].sum().backward()
     assert module.fc.weight.grad is not None

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from agree import check_values
-from refold import families, pipeline
+from refold import families, introspect, pipeline
 from refold.capture import capture
 from refold.convolve import ON_CPU, Choice, candidates
 from refold.derive import Options, derive
@@ -203,7 +203,7 @@ def check(dtype: torch.dtype, target: str, call: str) -> None:
     module, fast = built(dtype, target)
     inputs = inputs_of(call, dtype, target)
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, inputs) is None
+        assert introspect.fallback_reason(fast, inputs) is None
         got, eager = fast(*inputs), module(*inputs)
         oracle = copy.deepcopy(module).double()(*(x.double() for x in inputs))
     wrong = []

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from calling import Base, Takes, alike, check, fast_of, r, reasons
-from refold import pipeline
+from refold import introspect
 
 
 # --- what results share with arguments, parameters and buffers ----------------------------------
@@ -39,7 +39,7 @@ def test_views_are_views_still():
     for x in (r(9, 6), r(6, 9).t()):
         batch = [r()]
         with torch.no_grad():
-            assert pipeline.fallback_reason(fast, [x, batch]) is None
+            assert introspect.fallback_reason(fast, [x, batch]) is None
             got, expected = fast(x, batch), module(x, batch)
             assert got[2] is batch and got[1][0] is module.fc.weight and got[1][5] is x
         assert memory(got)[1:] == memory(expected)[1:]
@@ -66,7 +66,7 @@ def test_the_grad_mode_that_forward_asks_for():
     fast = fast_of(module, r())
     check(fast, module, r())
     x = r()
-    assert "torch.is_grad_enabled() is True" in str(pipeline.fallback_reason(fast, [x]))
+    assert "torch.is_grad_enabled() is True" in str(introspect.fallback_reason(fast, [x]))
     torch.testing.assert_close(fast(x), module(x))
 
 
@@ -101,7 +101,7 @@ def test_what_is_not_asked_is_not_compared():
     fast = fast_of(module, r())
     check(fast, module, r(6, 4).t())
     fast.requires_grad_(False)
-    assert pipeline.fallback_reason(fast, [r()]) is None  # in grad mode
+    assert introspect.fallback_reason(fast, [r()]) is None  # in grad mode
 
 
 # --- what forward sets --------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_attributes_that_forward_replaces():
     for _ in range(3):
         x, before = r(), fast[0].hidden
         with torch.no_grad():
-            assert pipeline.fallback_reason(fast, [x]) is None
+            assert introspect.fallback_reason(fast, [x]) is None
             torch.testing.assert_close(fast(x), twin(x))
         alike(fast[0].hidden, twin[0].hidden)
         alike(fast[0].other, twin[0].other)
@@ -135,7 +135,7 @@ def test_attributes_that_forward_replaces():
         assert fast[0].hidden is not before
     assert list(fast[0]._buffers) == ["other"]
     fast[0].hidden = torch.zeros(4, 6, dtype=torch.float64)
-    assert "'0').hidden is torch.float64" in str(pipeline.fallback_reason(fast, [r()]))
+    assert "'0').hidden is torch.float64" in str(introspect.fallback_reason(fast, [r()]))
 
 
 # --- the user's own module ----------------------------------------------------------------------

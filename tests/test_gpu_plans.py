@@ -14,7 +14,7 @@ from torch import nn
 
 from agree import check_close, double
 from captures import captured_once, drawn
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.derive import Options, derive
 from refold.ir import hint
 from refold.plan import ExternCall
@@ -41,7 +41,7 @@ def test_model_computes_the_same(name):
         for m in (fast, reference, oracle):
             m.train(mode.name == "train")
         with torch.no_grad():
-            assert mode.plan is None or pipeline.fallback_reason(fast, inputs) is None
+            assert mode.plan is None or introspect.fallback_reason(fast, inputs) is None
             check_close(fast(*inputs), reference(*inputs), oracle(*double(inputs)))
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.derive import Options
 
 
@@ -51,7 +51,7 @@ def test_memory_is_taken_over_where_it_is_spent(also):
     fast = pipeline.bind_for_class(result.text, module)
     before = x.clone()
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-5)
         first = fast(x)
         torch.testing.assert_close(fast(x), first, rtol=0, atol=0)

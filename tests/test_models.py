@@ -8,7 +8,7 @@ import torch
 from agree import check_modes
 from beforehand import beforehand
 from captures import captured_once, drawn
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.derive import Options
 from refold.devices import DeviceModel
 from refold.emit.load import load_text
@@ -78,7 +78,7 @@ def test_the_last_token_of_any_length(built, length):
     with torch.no_grad():
         x = torch.randn(3, length, 26)
         # two tokens are all there are of two: torch.export leaves that length to the original
-        assert (pipeline.fallback_reason(fast, [x]) is None) == (length > 2)
+        assert (introspect.fallback_reason(fast, [x]) is None) == (length > 2)
         torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-5)
 
 
@@ -111,5 +111,5 @@ def test_smoothing_over_any_number_of_classes():
     for classes in (7, 5):
         inputs = [torch.randn(4, classes), torch.rand(4, classes)]
         with torch.no_grad():
-            assert pipeline.fallback_reason(fast, inputs) is None
+            assert introspect.fallback_reason(fast, inputs) is None
             torch.testing.assert_close(fast(*inputs), module(*inputs))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from agree import check_values
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.convolve import DIRECT, IMPLICIT, ON_CPU, PATCHES, STRIPS, Choice, takes
 from refold.derive import Options, derive
 from refold.emit.module import Mode
@@ -102,7 +102,7 @@ def test_random_convolutions(seed: int) -> None:
     target = "cuda:sm_90" if kernels is STRIPS else TARGET
     fast = fast_of(module, images, how, target)
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, images) is None
+        assert introspect.fallback_reason(fast, images) is None
         got, eager, truth = fast(*images), module(*images), truth_of(module, *images)
         for g, e, t in zip(got, eager, truth, strict=True):
             assert g.shape == e.shape and g.stride() == e.stride()
@@ -149,7 +149,7 @@ def test_results_of_any_width(strips: Strips, wide: int) -> None:
     torch.manual_seed(wide)
     x = torch.randn(2, 8, 5, wide + 2)
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         got, truth = fast(x), truth_of(module, x)
     assert relative(got, truth) < (2e-7 if kind == "ieee" else 4e-4)
 
@@ -162,7 +162,7 @@ def test_a_dark_place_keeps_its_bits(strips: Strips) -> None:
         x = torch.randn(2, 8, 7, 9)
         x[:, :, 2:, :5] *= dark  # what sees nothing but this is as dark
         with torch.no_grad():
-            assert pipeline.fallback_reason(fast, [x]) is None
+            assert introspect.fallback_reason(fast, [x]) is None
             got, truth = fast(x), truth_of(module, x)
         for some in (got[..., :3] - truth[..., :3], got - truth):
             assert some.isfinite().all()
@@ -223,7 +223,7 @@ def test_random_convolutions_of_all_forms(
     kind, tile = ("ieee", "tf32")[seed % 2], list(kernels.tiles)[seed % len(kernels.tiles)]
     fast = fast_of(module, images, choice(kind, tile, kernels))
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, images) is None
+        assert introspect.fallback_reason(fast, images) is None
         got, eager, truth = fast(*images), module(*images), truth_of(module, *images)
         for g, e, t in zip(got, eager, truth, strict=True):
             assert g.shape == e.shape and g.stride() == e.stride()
@@ -244,7 +244,7 @@ def test_random_convolutions_on_the_cpu(seed: int) -> None:
     more = [torch.cat([x, x, x[:1]]) for x in images]
     with torch.no_grad():
         for given in (images, more):
-            assert pipeline.fallback_reason(fast, given) is None
+            assert introspect.fallback_reason(fast, given) is None
             got, eager, truth = fast(*given), module(*given), truth_of(module, *given)
             for g, e, t in zip(got, eager, truth, strict=True):
                 assert g.shape == e.shape and g.stride() == e.stride()

@@ -20,7 +20,7 @@ from torch import nn
 from agree import check_life
 from random_images import image_text
 from random_models import BATCH, load, model_text
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.derive import Options
 from torch_target import TorchTarget
 
@@ -71,7 +71,7 @@ def check(text: str, name: str = "torch", dtype: torch.dtype = torch.float32) ->
         if mode.plan is not None:
             fast.train(mode.name == "train")
             with torch.no_grad():
-                found = pipeline.fallback_reason(fast, draw(BATCH))
+                found = introspect.fallback_reason(fast, draw(BATCH))
             assert found is None, f"{mode.name} takes the original forward: {found}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

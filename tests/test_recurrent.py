@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import refold
-from refold import pipeline
+from refold import introspect
 from refold.capture import FREE, Example, program
 from refold.capture.arguments import Arguments
 
@@ -45,7 +45,7 @@ def test_shapes_strides_and_values(kind, settings, width, batch_first, bidirecti
     fast = refold.optimize(module, torch.randn(4, 7, 6), measure=False)
     x = torch.randn(3, 7, 6) if batch_first else torch.randn(4, 3, 6)  # another batch size
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         for a, b in zip(module(x), fast(x), strict=True):
             torch.testing.assert_close(a, b)
             assert a.stride() == b.stride()

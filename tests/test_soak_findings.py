@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from refold import pipeline
+from refold import introspect
 from refold.judge.ask.given import duplicate
 from soak_models import Named
 from soak_subjects import FORMS, Subject
@@ -160,4 +160,4 @@ def test_a_class_that_is_defined_anew_is_followed(form):
             expected = does(fast.block.linear(*x)).sum(-1)
             torch.testing.assert_close(fast(*x), expected)
             # one that does what the old one did is computed as before
-            assert (pipeline.fallback_reason(fast, x) is None) == (does is torch.relu)
+            assert (introspect.fallback_reason(fast, x) is None) == (does is torch.relu)

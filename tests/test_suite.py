@@ -134,7 +134,10 @@ def test_what_changed_runs_again(tmp_path):
     for name in ("a", "b"):
         (folder / f"{name}.py").write_text("")
     assert len(suite_tasks.run(folder, out).rows) == 2
-    (folder / "b.py").write_text("code = 3\nfound = {'reason': 'no gain', 'modes': []}")
+    (folder / "b.py").write_text(
+        "code = 3\nfound['reason'] = 'no gain'\n"
+        "found['facts'] |= {'modes': [{'mode': 'both', 'kept': 'no gain'}]}"
+    )
     (row,) = suite_tasks.run(folder, out).rows
     assert (row["task"], row["status"], row["reason"]) == ("b", "KEPT", "no gain")
     assert len(suite_tasks.run(folder, out, memory=1 << 29).rows) == 2
@@ -196,12 +199,12 @@ def test_models_are_optimized_judged_and_the_run_goes_on(tmp_path, capsys):
     found = {row["task"]: row for row in map(json.loads, rows.read_text().splitlines())}
     assert len(rows.read_text().splitlines()) == 3
     statuses = [found[name]["status"] for name in "abc"]
-    assert statuses[1] == "ERROR" and {statuses[0], statuses[2]} <= {"ACCEPTED", "KEPT"}
-    assert "ACCEPTED" in statuses  # beside other work one may be no faster
+    assert statuses[1] == "ERROR" and statuses[::2] == ["ACCEPTED"] * 2
     assert found["a"]["sizes"].startswith("rows=") and found["c"]["sizes"]
     assert found["b"]["reason"].startswith("b.py: expected the file to import, came ValueError")
     assert "ModelNew" in (tmp_path / "out" / "files" / "a.py").read_text()
     for row in found.values():
-        if row["status"] == "ACCEPTED":
+        if row["status"] == "ACCEPTED":  # whether or not it was faster beside other work
             assert row["kind"] == ("foldable" if row["task"] == "c" else "ordinary")
-            assert row["measured"]["modes"]["both"]["floor_s"] > 0
+            times = row["measured"]["modes"]["both"]
+            assert row["measured"]["kept"] or times["floor_s"] > 0

@@ -13,10 +13,10 @@ import pytest
 from refold import cli
 from refold.suite.leases import Device, Leases, gpus, processors
 from refold.suite.progress import remaining
-from refold.suite.rows import Record, flat, plain, row_of, table
+from refold.suite.rows import Record, flat, outcome, plain, row_of, table, why
 from refold.suite.summary import summary
 from refold.suite.tasks import Ask, SuiteError, Task, find, kernelbench
-from suite_tasks import MODE, report
+from suite_tasks import report
 
 # tasks
 
@@ -146,10 +146,33 @@ def accepted(name="a", **more):
 
 def test_a_kept_row_says_no_times_outside_of_what_is_measured():
     said = "the kernels were not faster than torch.compile (3 ms against 2 ms, ratio 0.67)"
-    mode = {k: v for k, v in MODE.items() if k not in ("label", "fold_s")} | {"kept": said}
-    row = row_of({"reason": said, "modes": [mode]}, 3)
-    assert row["reason"] == "not faster than torch.compile"
+    row = row_of(report(kept=said) | {"reason": said}, 3)
+    assert why(row) == "not faster than torch.compile" and outcome(row) == "KEPT"
     assert "ms" not in json.dumps(plain(row)) and row["measured"]["said"] == said
+
+
+def test_what_is_a_fact_does_not_follow_from_what_was_faster():
+    """Kernels are judged whether or not they are faster; the verdict and their errors are facts."""
+    slow = row_of(report(kept="not faster (3 ms against 2 ms)") | {"reason": "slow"}, 3)
+    assert plain(slow) == plain(row_of(report(), 0)) and slow["status"] == "ACCEPTED"
+    assert [line["verdict"] for line in flat({"task": "a", "sizes": "", **slow})] == ["ACCEPTED"]
+
+
+def test_what_times_chose_is_no_fact():
+    """Kernels that were chosen by timing round otherwise than others."""
+    found = report()
+    found["facts"]["by_timing"] = True
+    row = row_of(found, 0)
+    assert plain(row)["modes"] == [{"mode": "both"}]
+    assert row["measured"]["modes"]["both"]["error"] == 1e-7
+    assert next(flat({"task": "a", "sizes": "", **row}))["error"] == 1e-7
+
+
+def test_kernels_that_were_rejected_are_told():
+    found = report() | {"reason": "the judge rejected the kernels (WRONG_NUMERICS)"}
+    found["facts"] |= {"rejected": found["reason"], "verdict": "WRONG_NUMERICS"}
+    row = row_of(found, 3)
+    assert (row["status"], row["reason"]) == ("KEPT", found["reason"])
 
 
 @pytest.mark.parametrize("seconds", (0.0, 1e-3))
@@ -180,9 +203,8 @@ def test_a_summary_counts_folded_tasks_apart_and_gives_no_mean():
     rows = [
         accepted(str(i), ratio=r, speedup_to_best=r / 2) for i, r in enumerate((1.0, 4.0, 16.0))
     ]
-    kept = {"mode": "both", "kept": "x", "best": "torch.compile", "best_s": 1.0}
-    kept |= {"eager_s": 2.0, "speedup_to_best": 0.5, "ratio": 0.4}
-    rows.append({"task": "k", "sizes": "", **row_of({"reason": "x", "modes": [kept]}, 3)})
+    kept = {"kept": "x", "best_s": 1.0, "eager_s": 2.0, "speedup_to_best": 0.5, "ratio": 0.4}
+    rows.append({"task": "k", "sizes": "", **row_of(report(**kept) | {"reason": "x"}, 3)})
     rows.append(
         {"task": "f", "sizes": "", "status": "DIED", "reason": "", "modes": [], "measured": {}}
     )

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import refold
-from refold import pipeline, twin
+from refold import introspect, twin
 
 
 class Inner(nn.Module):
@@ -292,7 +292,7 @@ def test_a_weight_that_was_turned_where_it_lies_is_followed():
     with torch.no_grad():
         before = fast(x)
         fast[0].weight.data = fast[0].weight.data.t()
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         turned = torch.sigmoid(nn.functional.linear(x, fast[0].weight, fast[0].bias))
         torch.testing.assert_close(fast(x), turned)
         assert not torch.allclose(before, turned)
@@ -308,9 +308,9 @@ def test_tensors_that_forward_makes_have_the_default_dtype():
     fast = refold.optimize(module, x, measure=False)
     try:
         with torch.no_grad():
-            assert pipeline.fallback_reason(fast, [x]) is None
+            assert introspect.fallback_reason(fast, [x]) is None
             torch.set_default_dtype(torch.float64)
-            assert "default dtype" in pipeline.fallback_reason(fast, [x])
+            assert "default dtype" in introspect.fallback_reason(fast, [x])
             assert fast(x).dtype == module(x).dtype == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
@@ -344,7 +344,7 @@ def test_the_default_device_may_be_the_arguments(default):
             assert type(prepare(x)) is module._RefoldCache
             torch.testing.assert_close(fast(x), Scaled.forward(fast, x))
         made = refold.optimize(Scaled(8, 6).eval(), x, measure=False)
-        assert pipeline.fallback_reason(made, [x]) is None
+        assert introspect.fallback_reason(made, [x]) is None
 
 
 def test_without_pytorchs_comparison_every_call_is_examined(monkeypatch):
@@ -369,7 +369,7 @@ fast, module = refold.optimize(module, x, measure=False), copy.deepcopy(module)
 with torch.no_grad():
     for training in (True, True, False, False):
         fast.train(training), module.train(training)
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-5)
 """
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from refold import twin
+from refold.capture import Example
+
+FOLDS_FAIL = "the folded parameters could not be computed"  # runtime/folds.py says why
 
 
 @dataclass(frozen=True)
@@ -85,3 +91,31 @@ def status(module: torch.nn.Module) -> Status:
         reason = "it has not been called in this mode"
     found = tuple(folds.values())
     return Status(fast, reason, found, sum(f.bytes for f in found), audit)
+
+
+def fallback_reason(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | None:
+    """Why the example's call of `fast` would take the original forward in its present mode, or
+    None. example: a call, or its positional arguments."""
+    call = Example.of(example)
+    reason = "the original forward is kept in this mode"
+    for namespace, caches in _programs(fast):
+        for name in ("train" if fast.training else "eval", "both"):
+            if name in namespace["_refold_file"].modes:
+                of_mode = namespace.get(f"_refold_prepare_{name}")
+                prepare = of_mode or namespace["_refold_prepare"]
+                given = inspect.signature(fast.forward).bind(*call.args, **call.kwargs)
+                given.apply_defaults()
+                found = prepare(fast, caches, name, *given.arguments.values())
+                if not isinstance(found, str):
+                    return None
+                reason = found
+    return reason
+
+
+def _programs(fast: torch.nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The globals of each emitted text that a module tries, and what it has folded for it."""
+    if twin.is_twin(fast):
+        return [(vars(p.namespace), caches) for p, caches in twin.state_of(fast).programs]
+    cls = next(c for c in type(fast).__mro__ if "_refold_made" in vars(c))
+    space = cls.forward.__globals__  # type: ignore[attr-defined]
+    return [(space, space["_refold_own_caches"](fast))]

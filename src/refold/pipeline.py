@@ -6,7 +6,6 @@ against the original, and a mode that is not faster keeps the original forward.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 import time
@@ -27,6 +26,7 @@ from refold.emit.module import Emission, Mode, emit
 from refold.emit.story import story
 from refold.emit.target import Target
 from refold.emit.targets import target_of
+from refold.introspect import FOLDS_FAIL, fallback_reason
 from refold.ir import render
 from refold.planner import convolutions_of, to_tune, tuned
 from refold.rules import EXACT
@@ -50,13 +50,15 @@ class Result:
     """What optimizing a module gave.
 
     text: the emitted file, or None where every mode keeps the original forward. seconds: algebra,
-    plan and emission together, compilation aside.
+    plan and emission together, compilation aside. by_timing: whether times on the device at hand
+    chose among kernels.
     """
 
     text: str | None
     derivations: tuple[Derivation, ...]
     seconds: float
     build_seconds: float
+    by_timing: bool = False
 
     @property
     def modes(self) -> tuple[Mode, ...]:
@@ -125,36 +127,71 @@ def run(
     bind: turns emitted text into a module of its own and answers with its ModelNew instance that
     shares `module`'s parameters. Folds are tried with it, even where nothing is measured.
     """
+    found = written(module, example, source, title, target, device, options, progress)
+    if found.text is None or not (options.measure or bind is not None):
+        return found
+    return timed(found, module, example, source, title, target, options, progress, bind)
+
+
+def written(
+    module: torch.nn.Module,
+    example: Example | Sequence[Any],
+    source: str,
+    title: str,
+    target: Target,
+    device: DeviceModel,
+    options: Options,
+    progress: Progress = lambda text: None,
+) -> Result:
+    """What the algebra gives, whether or not it is faster; see `run`."""
     start = time.perf_counter()
     progress("capturing and rewriting")
     device = with_convolutions(device, options)
     derivations = derive(module, example, device, options)
+    by_timing = False
     if options.convolutions == "timed" or (options.convolutions == "auto" and options.tune):
         table = timed_convolutions(target, device, derivations, options, progress)
         if table is not None:
+            by_timing = True
             device = replace(device, convolutions=table)
             derivations = derive(module, example, device, options)
     if options.tune and target.device == "cuda":
         progress("timing ways to cut the products")
-        derivations = tune(target, device, derivations, progress)
+        cut = tune(target, device, derivations, progress)
+        by_timing, derivations = by_timing or cut != derivations, cut
     text = _emit(module, source, title, derivations, target)
-    seconds = time.perf_counter() - start
-    build_seconds = 0.0
-    if text is not None and (options.measure or bind is not None):
-        progress("compiling the kernels")
-        bind = bind or (lambda t: bind_text(t, module))
-        start = time.perf_counter()
-        fast = bind(text)
-        build_seconds = time.perf_counter() - start
-        if options.measure:
-            progress(f"timing against {', '.join((EAGER, *options.baselines))}")
-        measured = tuple(_measured(d, module, fast, example, target, options) for d in derivations)
-        if measured != derivations:
-            slower = [d for d, m in zip(derivations, measured, strict=True) if d.mode is not m.mode]
-            derivations = measured
-            if slower:
-                text = _emit(module, source, title, derivations, target)
-    return Result(text, derivations, seconds, build_seconds)
+    return Result(text, derivations, time.perf_counter() - start, 0.0, by_timing)
+
+
+def timed(
+    found: Result,
+    module: torch.nn.Module,
+    example: Example | Sequence[Any],
+    source: str,
+    title: str,
+    target: Target,
+    options: Options,
+    progress: Progress = lambda text: None,
+    bind: Callable[[str], Any] | None = None,
+) -> Result:
+    """What was written, compiled; a mode that is not faster keeps the original. See `run`."""
+    assert found.text is not None
+    text, derivations = found.text, found.derivations
+    progress("compiling the kernels")
+    bind = bind or (lambda t: bind_text(t, module))
+    start = time.perf_counter()
+    fast = bind(text)
+    build_seconds = time.perf_counter() - start
+    if options.measure:
+        progress(f"timing against {', '.join((EAGER, *options.baselines))}")
+    measured = tuple(_measured(d, module, fast, example, target, options) for d in derivations)
+    kept = any(d.mode is not m.mode for d, m in zip(derivations, measured, strict=True))
+    return replace(
+        found,
+        text=_emit(module, source, title, measured, target) if kept else text,
+        derivations=measured,
+        build_seconds=build_seconds,
+    )
 
 
 def _first_line(error: BaseException) -> str:
@@ -353,34 +390,3 @@ def _measured(
         mode = replace(d.mode, plan=None, captured=None, kept=found.loss)
         return replace(d, mode=mode, contest=found)
     return replace(d, contest=found)
-
-
-FOLDS_FAIL = "the folded parameters could not be computed"  # runtime/folds.py says why
-
-
-def fallback_reason(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | None:
-    """Why the example's call of `fast` would take the original forward in its present mode, or
-    None. example: a call, or its positional arguments."""
-    call = Example.of(example)
-    reason = "the original forward is kept in this mode"
-    for namespace, caches in _programs(fast):
-        for name in ("train" if fast.training else "eval", "both"):
-            if name in namespace["_refold_file"].modes:
-                of_mode = namespace.get(f"_refold_prepare_{name}")
-                prepare = of_mode or namespace["_refold_prepare"]
-                given = inspect.signature(fast.forward).bind(*call.args, **call.kwargs)
-                given.apply_defaults()
-                found = prepare(fast, caches, name, *given.arguments.values())
-                if not isinstance(found, str):
-                    return None
-                reason = found
-    return reason
-
-
-def _programs(fast: torch.nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The globals of each emitted text that a module tries, and what it has folded for it."""
-    if twin.is_twin(fast):
-        return [(vars(p.namespace), caches) for p, caches in twin.state_of(fast).programs]
-    cls = next(c for c in type(fast).__mro__ if "_refold_made" in vars(c))
-    space = cls.forward.__globals__  # type: ignore[attr-defined]
-    return [(space, space["_refold_own_caches"](fast))]

@@ -15,7 +15,7 @@ from torch import nn
 
 from agree import check_close, check_modes
 from beforehand import beforehand
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.devices import DEVICES, DeviceModel
 from refold.pipeline import Result
 from refold.plan import Group
@@ -96,10 +96,10 @@ def test_tf32_where_it_is_allowed() -> None:
     flags, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
     try:
         flags.allow_tf32 = False
-        assert "do not allow TF32" in (pipeline.fallback_reason(fast, [x]) or "")
+        assert "do not allow TF32" in (introspect.fallback_reason(fast, [x]) or "")
         flags.allow_tf32 = True
         with torch.no_grad():
-            assert pipeline.fallback_reason(fast, [x]) is None
+            assert introspect.fallback_reason(fast, [x]) is None
             got, wanted = fast(x), copy.deepcopy(module).double()(x.double())
     finally:
         flags.allow_tf32 = before
@@ -148,7 +148,7 @@ def test_rows_of_a_batch_are_split_on_their_way_where_they_may_be(
     module, fast = built_for_emulator((module, result))
     for keys in (96, 99, 4):
         inputs = [torch.randn(2, 270, 36), torch.randn(2, keys, 36), torch.randn(2, keys, 50)]
-        assert pipeline.fallback_reason(fast, inputs) is None
+        assert introspect.fallback_reason(fast, inputs) is None
         with torch.no_grad():
             exact = module(*(x.double() for x in inputs))
             check_close(fast(*inputs), module(*inputs), exact)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from beforehand import COMPILERS
-from refold import pipeline
+from refold import introspect, pipeline
 from test_models import written
 from test_quantized import QUANTIZED, ByHand, quantizing
 from tests.emulator.test_modules import built_for_emulator
@@ -67,7 +67,7 @@ def both(built: Built, name: str, x: torch.Tensor) -> tuple[list[torch.Tensor], 
     fast.load_state_dict(module.state_dict())
     exact = copy.deepcopy(module).double()
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         got, wanted = fast(x), exact(x.double())
     if isinstance(got, torch.Tensor):
         got, wanted = [got], [wanted]

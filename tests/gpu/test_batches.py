@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from agree import check_close
-from refold import pipeline
+from refold import introspect, pipeline
 from zoo.values import OtherWayRound, Scores
 
 from .library import Product
@@ -115,7 +115,7 @@ def test_emitted(cls: type[nn.Module], target: str) -> None:
     oracle = copy.deepcopy(module).double()
     for first in (None, 3):  # another number of products than it was captured with
         some = inputs if first is None or cls is Mixing else [x[:first] for x in inputs]
-        assert pipeline.fallback_reason(fast, some) is None
+        assert introspect.fallback_reason(fast, some) is None
         with torch.no_grad():
             check_close(fast(*some), module(*some), oracle(*(x.double() for x in some)))
 
@@ -138,7 +138,7 @@ def test_turned_sides(turned: tuple[nn.Module, nn.Module], sizes: tuple[int, int
     depth, rows, cols = sizes
     some = [torch.randn(depth, n, device=DEVICE) * 10.0 ** (n % 5) for n in (rows, cols)]
     some[0][:, 0] *= 1e-20  # a column's scale is its own
-    assert pipeline.fallback_reason(fast, some) is None
+    assert introspect.fallback_reason(fast, some) is None
     check_close(
         fast(*some), module(*some), copy.deepcopy(module).double()(*(x.double() for x in some))
     )

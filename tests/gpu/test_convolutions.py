@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from agree import check_values
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.convolve import DIRECT, IMPLICIT, PATCHES, STRIPS, Choice
 from refold.emit.load import load_text
 from refold.schedule import Kernels
@@ -54,7 +54,7 @@ def test_random_convolutions(
     images = [x.cuda() for _, x in pairs]
     fast = fast_of(module, images, choice(kind, tile, kernels), target)
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, images) is None
+        assert introspect.fallback_reason(fast, images) is None
         got, eager = fast(*images), module(*images)
         truth = copy.deepcopy(module).double()(*(x.double() for x in images))
         for g, e, t in zip(got, eager, truth, strict=True):
@@ -85,7 +85,7 @@ def test_random_convolutions_of_all_forms(
     tile = list(kernels.tiles)[seed % len(kernels.tiles)]
     fast = fast_of(module, images, choice(kind, tile, kernels), target)
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, images) is None
+        assert introspect.fallback_reason(fast, images) is None
         got, eager = fast(*images), module(*images)
         truth = copy.deepcopy(module).double()(*(x.double() for x in images))
         for g, e, t in zip(got, eager, truth, strict=True):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.emit.load import load_text
 
 from .test_emitted import Chain, emitted
@@ -48,7 +48,7 @@ def test_the_inputs_device_is_used_whichever_is_current(pair, training, current)
     with torch.no_grad(), torch.cuda.device(current):
         for _ in range(3):
             x = torch.randn(200, 96, device="cuda:1")
-            assert pipeline.fallback_reason(fast, [x]) is None
+            assert introspect.fallback_reason(fast, [x]) is None
             before = copy.deepcopy(fast.state_dict())
             got = fast(x)
             assert got.device == x.device
@@ -66,7 +66,7 @@ def test_a_module_that_moves_is_followed(pair):
         for place in ("cuda:0", "cuda:1", "cuda:0"):
             x = torch.randn(200, 96, device=place)
             module.to(place), fast.to(place)
-            assert pipeline.fallback_reason(fast, [x]) is None
+            assert introspect.fallback_reason(fast, [x]) is None
             close(fast(x), module(x))
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from agree import check_close, check_modes, double
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.derive import Options
 from refold.emit.load import load_text
 from zoo import CASES
@@ -138,7 +138,7 @@ def test_each_number_of_rows_has_a_way(target):
     for rows in (16, 17, 300, 512, 513, 1024, 4096):
         x = torch.randn(rows, 4096, device="cuda")
         with torch.no_grad():
-            assert pipeline.fallback_reason(fast, [x]) is None
+            assert introspect.fallback_reason(fast, [x]) is None
             check_close(fast(x), module(x), oracle(x.double()))
 
 
@@ -166,7 +166,7 @@ def test_few_columns_take_any_x():
     apart = torch.randn(40, 1024, 50, device="cuda").mT
     for given in (x, shifted, apart, x[:2, :7], x[:2, :9]):  # 7 rows twice take the plain product
         with torch.no_grad():
-            assert pipeline.fallback_reason(fast, [given]) is None
+            assert introspect.fallback_reason(fast, [given]) is None
             check_close(fast(given), module(given), oracle(given.double()))
 
 
@@ -242,7 +242,7 @@ def test_other_dtypes(built_by_dtype, name, target, dtype):
             for m in (reference, oracle, twin):
                 m.train(training)
             with torch.no_grad():
-                assert pipeline.fallback_reason(twin, inputs) is None
+                assert introspect.fallback_reason(twin, inputs) is None
                 check_close(twin(*inputs), reference(*inputs), oracle(*double(inputs)))
             for k, v in reference.state_dict().items():
                 one = 2 * torch.finfo(v.dtype).eps if v.is_floating_point() else 0.0
@@ -261,7 +261,7 @@ def test_16_bits_at_any_batch_size_and_address(built_by_dtype, dtype):
             for shift in (0, 1, 4):
                 flat = torch.randn(rows * 520 + shift, device="cuda").to(dtype)
                 x = flat[shift:].view(rows, 520)
-                assert pipeline.fallback_reason(fast, [x]) is None
+                assert introspect.fallback_reason(fast, [x]) is None
                 check_close(fast(x), module(x), oracle(x.double()))
 
 
@@ -273,7 +273,7 @@ def test_a_folded_weight_that_16_bits_cannot_hold_takes_the_original(built_by_dt
         weight = torch.randn_like(module.head.weight) * 3e-7  # few units of fp16's smallest
         for m in (module, fast):
             m.head.weight.copy_(weight)
-        assert "not held by two parts" in str(pipeline.fallback_reason(fast, [x]))
+        assert "not held by two parts" in str(introspect.fallback_reason(fast, [x]))
         assert torch.equal(fast(x), module(x))
 
 
@@ -310,7 +310,7 @@ def test_parameters_that_changed_while_capturing_take_the_original(built):
         module(x)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            assert "being captured" in str(pipeline.fallback_reason(fast, [x]))
+            assert "being captured" in str(introspect.fallback_reason(fast, [x]))
             y = fast(x)
         graph.replay()
         torch.testing.assert_close(y, module(x), rtol=1e-5, atol=1e-6)
@@ -364,7 +364,7 @@ def test_a_model_on_the_cpu_takes_the_original(built):
     x = torch.randn(4, 96)
     with torch.no_grad():
         fast(x)
-        assert "not torch.float32 on cuda" in str(pipeline.fallback_reason(fast, [x]))
+        assert "not torch.float32 on cuda" in str(introspect.fallback_reason(fast, [x]))
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
@@ -373,7 +373,7 @@ def test_another_device_than_the_current_one(built):
     module.to("cuda:1").eval(), fast.to("cuda:1").eval()
     x = torch.randn(300, 96, device="cuda:1")
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         torch.testing.assert_close(fast(x), module(x), rtol=1e-5, atol=1e-6)
         assert torch.cuda.current_device() == 0
 
@@ -389,9 +389,9 @@ def test_tf32_is_used_only_while_it_is_allowed(built):
     try:
         with torch.no_grad():
             torch.set_float32_matmul_precision("highest")
-            assert "do not allow TF32" in str(pipeline.fallback_reason(fast, [x]))
+            assert "do not allow TF32" in str(introspect.fallback_reason(fast, [x]))
             torch.set_float32_matmul_precision("high")
-            assert pipeline.fallback_reason(fast, [x]) is None
+            assert introspect.fallback_reason(fast, [x]) is None
             error = (fast(x).double() - truth).abs().max()
             assert error <= 1.5 * (module(x).double() - truth).abs().max()
     finally:

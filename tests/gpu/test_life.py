@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import refold
-from refold import pipeline, twin
+from refold import introspect, twin
 
 pytestmark = pytest.mark.gpu
 WIDTH = 64
@@ -43,7 +43,7 @@ def fast(made):
     x = torch.randn(7, WIDTH, device="cuda")
     with torch.no_grad():
         module.eval()(x)
-        assert pipeline.fallback_reason(module, [x]) is None
+        assert introspect.fallback_reason(module, [x]) is None
     return module
 
 
@@ -52,7 +52,7 @@ def close(fast) -> bool:
     with torch.no_grad():
         expected = copy.deepcopy(twin.original(fast)).double()(x.double())
         got = fast(x)
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         return torch.allclose(got.double(), expected, rtol=1e-3, atol=1e-3)
 
 

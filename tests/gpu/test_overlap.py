@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.emit.load import load_text
 from zoo import CASES
 
@@ -26,7 +26,7 @@ def test_the_same_bits_beside_other_work(name: str, target: str) -> None:
     fast = pipeline.adopt(namespace.ModelNew, module)
     beside, busy = torch.cuda.Stream(), torch.randn(2048, 2048, device="cuda")
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, inputs) is None
+        assert introspect.fallback_reason(fast, inputs) is None
         wanted = tree_leaves(fast(*inputs))
         for _ in range(300):
             with torch.cuda.stream(beside):

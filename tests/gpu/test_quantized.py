@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.emit.load import load_text
 from test_quantized import QUANTIZED, quantizing
 from tests.emulator.test_quantized import DEPTH, MODELS, error
@@ -60,7 +60,7 @@ def test_as_exact_as_eager(built: Pairs, name: str, rows: int) -> None:
     exact, eager = copy.deepcopy(module).double(), copy.deepcopy(module)
     x = torch.randn((rows, DEPTH) if name != "ByHand" else (3, rows // 3, DEPTH), device="cuda")
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, [x]) is None
+        assert introspect.fallback_reason(fast, [x]) is None
         results = [f(y) for f, y in ((fast, x), (eager, x), (exact, x.double()))]
         states = [[b.clone() for b in f.buffers()] for f in (fast, exact)]
         again = fast(x)

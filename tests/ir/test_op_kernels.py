@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.derive import Options
 from refold.ir import OPS, Kind, Op
 from tests.emulator.module import emulated
@@ -125,7 +125,7 @@ def test_kernels_compute_what_torch_does(kind: type[Any], target: str) -> None:
     fast = _built(module, inputs, target)
     double = [i.double() if i.is_floating_point() else i for i in inputs]
     with torch.no_grad():
-        assert pipeline.fallback_reason(fast, inputs) is None
+        assert introspect.fallback_reason(fast, inputs) is None
         results = zip(kind.ops, fast(*inputs), module(*inputs), module(*double), strict=True)
         wrong = []
         for i, (op, made, eager, exact) in enumerate(results):

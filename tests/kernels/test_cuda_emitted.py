@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from refold import pipeline
+from refold import introspect, pipeline
 from refold.convolve import DIRECT, PATCHES, STRIPS, Algorithm, every_schedule
 from refold.derive import Options
 from refold.devices import DEVICES
@@ -174,4 +174,4 @@ def test_without_a_gpu_the_original_is_taken_and_the_reason_said():
     x = torch.randn(5, 300)
     with torch.no_grad():
         assert torch.equal(fast(x), module(x))
-        assert "PyTorch finds no CUDA device" in str(pipeline.fallback_reason(fast, [x]))
+        assert "PyTorch finds no CUDA device" in str(introspect.fallback_reason(fast, [x]))

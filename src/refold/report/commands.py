@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import shlex
 import shutil
@@ -23,11 +22,10 @@ from refold import baselines, contract, pipeline
 from refold.derive import Options
 from refold.devices import DEVICES, DeviceModel, is_at_hand
 from refold.emit.cuda import NO_CUDA, NO_NVCC, compile_emitted, nvcc
-from refold.emit.held import own_bytes
 from refold.emit.target import Target
 from refold.judge import Status, Verdict, aside
 from refold.pipeline import OptimizeError, Result
-from refold.report import terminal
+from refold.report import terminal, told
 from refold.report.rows import few_rows
 from refold.report.times import times_of
 from refold.runtime.nvrtc import _refold_nvrtc
@@ -149,8 +147,9 @@ def optimize(args: argparse.Namespace) -> int:
 def optimized(args: argparse.Namespace, step: Callable[..., None]) -> Outcome:
     """Optimize, judge and write as `args` of the command line ask.
 
-    step: called with what is begun, and perhaps a part of it. Raises one of EXPECTED where nothing
-    was written.
+    args: of the command line; and perhaps `facts`, which asks for the judge's word on all that the
+    algebra wrote, whether or not it is faster, and `secret`, the judge's. step: called with what is
+    begun, and perhaps a part of it. Raises one of EXPECTED where nothing was written.
     """
     target, device = chosen_target(args)
     at_hand = is_at_hand(DEVICES[target.name])
@@ -176,44 +175,61 @@ def _optimized(
     reference, module, inputs = prepared(args, target)
     # nothing that was compiled before in this process is taken for this model's
     torch._dynamo.reset()
-    result = pipeline.run(
-        module,
-        inputs,
-        reference.source_with_sets,
-        _title(reference, args),
-        target,
-        device,
-        _options(args, target, judge is not None),
-        step,
-    )
+    given = (reference.source_with_sets, _title(reference, args), target)
+    options = _options(args, target, judge is not None)
+
+    def judged(text: str) -> Verdict:
+        assert judge is not None
+        with tempfile.TemporaryDirectory(prefix="refold_") as folder:
+            candidate = Path(folder) / output.name
+            candidate.write_text(text)
+            step("judging")
+            return judge(
+                args.reference,
+                candidate,
+                sets=args.sets,
+                device=target.device,
+                quick=not args.full,
+                full=args.full,
+                timing=False,
+                secret=getattr(args, "secret", None),
+                progress=lambda test: step("judging", test),
+                semantic_sets=few_rows(reference, args.sets),
+            )
+
+    apart = getattr(args, "facts", False)
+
+    def with_facts(outcome: Outcome, result: Result, rejected: str = "") -> Outcome:
+        if not apart:
+            return outcome
+        found = told.facts(made, result, first, rejected)
+        return Outcome(outcome.code, outcome.report | {"facts": found})
+
+    made = result = pipeline.written(module, inputs, *given, device, options, step)
+    verdict = first = None
+    if apart and judge is not None and made.text is not None:
+        verdict = first = judged(made.text)
+        if not _passes(verdict, made):
+            reason = f"the judge rejected the kernels ({verdict.summary})"
+            return with_facts(_keep(reference, output, reason, [], verdict), made, reason)
+    if made.text is not None and options.measure:
+        result = pipeline.timed(made, module, inputs, *given, options, step)
     if result.text is None:
         times = times_of(module, inputs, result, target.device)
         reason = "; ".join(dict.fromkeys(result.reasons))
-        return _keep(reference, output, reason, times, None)
+        return with_facts(_keep(reference, output, reason, times, None), result)
     if judge is None:
-        return _unrun(reference, output, result, target, step)
-    with tempfile.TemporaryDirectory(prefix="refold_") as folder:
-        candidate = Path(folder) / output.name
-        candidate.write_text(result.text)
-        step("judging")
-        verdict = judge(
-            args.reference,
-            candidate,
-            sets=args.sets,
-            device=target.device,
-            quick=not args.full,
-            full=args.full,
-            timing=False,
-            progress=lambda test: step("judging", test),
-            semantic_sets=few_rows(reference, args.sets),
-        )
+        return with_facts(_unrun(reference, output, result, target, step), result)
+    if verdict is None or result.text != made.text:
+        verdict = judged(result.text)
     if not _passes(verdict, result):
         reason = f"the judge rejected the kernels ({verdict.summary})"
-        return _keep(reference, output, reason, [], verdict)
+        return with_facts(_keep(reference, output, reason, [], verdict), result)
     step("timing the folds")
     times = times_of(module, inputs, result, target.device, device)
     _write(output, _stamped(result.text, _seen_by(verdict, args.full)))
-    return Outcome(0, _report(reference, module, result, verdict, times, target, args))
+    report = told.report(reference, module, result, verdict, times, target, args)
+    return with_facts(Outcome(0, report), result)
 
 
 def _options(args: argparse.Namespace, target: Target, at_hand: bool) -> Options:
@@ -260,27 +276,6 @@ def _stamped(text: str, told: str) -> str:
     return "\n".join([first, "#", *(f"# {line}" for line in lines), rest])
 
 
-def _errors(verdict: Verdict) -> dict[str, dict[str, float]]:
-    """The largest root mean square error of any output in each mode, candidate's and eager's; of
-    eval mode, or else of train mode, under "both"."""
-    cases = {
-        "train": "train",
-        "eval": "eval",
-        "the file's inputs": "train",
-        "the file's inputs, train": "train",
-        "the file's inputs, eval": "eval",
-    }
-    found: dict[str, dict[str, float]] = {}
-    for e in verdict.errors:
-        mode = cases.get(e.case)
-        if mode is None or math.isnan(e.rmse):
-            continue
-        if e.rmse >= found.get(mode, {}).get("candidate", -1.0):
-            found[mode] = {"candidate": e.rmse, "eager": e.rmse_eager}
-    both = found.get("eval") or found.get("train")
-    return found | ({"both": both} if both else {})
-
-
 def _title(reference: contract.Reference, args: argparse.Namespace) -> str:
     sets = f" with {', '.join(args.sets)}" if args.sets else ""
     return f"The original is {reference.path.name}{sets}"
@@ -300,7 +295,7 @@ def _keep(
     text += f"\n\n\n# Kept by refold as it is: {one_line}.\nModelNew = Model\n"
     _write(output, text)
     report = {"kept": True, "reason": one_line, "output": str(output), "modes": times}
-    return Outcome(KEPT, report | (_said(verdict) if verdict else {}))
+    return Outcome(KEPT, report | (told.said(verdict) if verdict else {}))
 
 
 def _unrun(
@@ -321,16 +316,6 @@ def _unrun(
     return Outcome(UNRUN, report | {"reference": str(reference.path), "label": result.label})
 
 
-def _said(verdict: Verdict) -> dict[str, Any]:
-    """What the report keeps of a verdict."""
-    return {
-        "verdict": verdict.status.value,
-        "errors": _errors(verdict),
-        "assumptions": list(verdict.assumptions),
-        "task": {"kind": verdict.task.kind, "reasons": list(verdict.task.reasons)},
-    }
-
-
 def _write(path: Path, text: str) -> None:
     """Replace the file whole or not at all."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.resolve().parent)
@@ -344,34 +329,6 @@ def _write(path: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def _report(
-    reference: contract.Reference,
-    module: torch.nn.Module,
-    result: Result,
-    verdict: Verdict,
-    times: list[dict[str, Any]],
-    target: Target,
-    args: argparse.Namespace,
-) -> dict[str, Any]:
-    return {
-        "reference": str(reference.path),
-        "output": str(args.output),
-        "target": target.name,
-        "label": result.label,
-        "judged": "full" if args.full else "quick",
-        **_said(verdict),
-        "parameter_bytes": own_bytes(module),
-        "algebra_s": result.seconds,
-        "build_s": result.build_seconds,
-        "independent_outputs": sorted(
-            {i for d in result.derivations if d.optimized for i in d.optimized.independent_outputs}
-        ),
-        "modes": times,
-        "working_bytes": max((row.get("working_bytes", 0) for row in times), default=0),
-        "threads": torch.get_num_threads(),
-    }
 
 
 __all__ = ["EXPECTED", "USAGE", "Outcome", "UsageError", "optimize", "optimized"]

@@ -83,6 +83,7 @@ class Here:
             "path": str(task.path.resolve()),
             "sets": list(task.sets),
             "options": dict(self.ask.options),
+            "secret": int(self.ask.key(task), 16),  # the same draws when it runs again
             "eager_seconds": self.ask.eager_seconds,
             "output": str(output.resolve()),
             "report": str(Path(folder.name, "report")),

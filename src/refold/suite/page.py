@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refold.judge.ask.look import Bar, bars, render
-from refold.suite.rows import ACCEPTED, FAILED, KEPT, Row
+from refold.suite.rows import ACCEPTED, FAILED, KEPT, Row, outcome, why
 from refold.suite.summary import kind_of, over_best, over_eager, spread_of, summary
 
 _MOST = 60  # bars of a chart
@@ -43,17 +43,15 @@ def _chart(rows: Sequence[Row]) -> list[Bar]:
     timed = []
     for row in rows:
         spread = spread_of(row)
-        if row["status"] == ACCEPTED and spread is not None:
+        if outcome(row) == ACCEPTED and spread is not None:
             low, middle, high = spread
             timed.append((row["task"], low, middle, high, f"{middle:.2f}×", middle > 1))
     return bars(sorted(timed, key=lambda r: r[2]), 1.0)
 
 
 def _line(row: Row) -> dict[str, Any]:
-    status = row["status"]
+    status, reason = outcome(row), why(row)
     colour = "good" if status == ACCEPTED else "bad" if status in FAILED else ""
-    kept = "; ".join(f"{m['mode']}: {m['kept']}" for m in row["modes"] if "kept" in m)
-    reason = row["reason"] or kept
     ratio = f"{over_eager(row):.2f}×" if status in (ACCEPTED, KEPT) else "–"
     best = f"{over_best(row):.2f}×" if status in (ACCEPTED, KEPT) else "–"
     return {
@@ -71,7 +69,7 @@ def _line(row: Row) -> dict[str, Any]:
 
 
 def _error(row: Row) -> str:
-    for mode in row["modes"]:
+    for mode in (*row["modes"], *row["measured"].get("modes", {}).values()):
         error, eager = mode.get("error"), mode.get("eager_error")
         if error is not None and eager:
             return f"{error / eager:.2f}"

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from refold.suite.here import Running
-from refold.suite.rows import FAILED, Row
+from refold.suite.rows import FAILED, Row, outcome, why
 from refold.suite.summary import over_best, over_eager
 
 
@@ -103,12 +103,12 @@ def line(row: Row) -> str:
     """One task in one line."""
     sizes = f" [{row['sizes']}]" if row["sizes"] else ""
     took = f" ({row['measured'].get('seconds', 0.0):.0f} s)"
-    told = row["status"]
-    if row["status"] == "ACCEPTED":
+    told, reason = outcome(row), why(row)
+    if told == "ACCEPTED":
         told += f", {over_eager(row):.2f} of eager, {over_best(row):.2f} of the best"
-        told += "".join(f", {m['mode']}: {m['kept']}" for m in row["modes"] if "kept" in m)
-    elif row["reason"]:
-        told += f": {row['reason']}"
+        told += f", {reason}" * bool(reason)
+    elif reason:
+        told += f": {reason}"
     if row["status"] in FAILED and row["measured"].get("step"):
         told += f" [{row['measured']['step']}]"
     return f"{row['task']}{sizes}: {told}{took}"

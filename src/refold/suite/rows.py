@@ -1,7 +1,8 @@
 """Rows: what a suite keeps of each task. JSON lines are the record; CSV is written from them.
 
-One line is one task. All that is a time, or follows from one, stands under `measured`: without it
-the rows of two runs are equal.
+One line is one task. What is a fact is of the kernels that the algebra wrote, which are judged
+whether or not they are faster. All that is a time, or follows from one, stands under `measured`:
+without it the rows of two runs are equal.
 """
 
 from __future__ import annotations
@@ -32,33 +33,39 @@ def row_of(report: Mapping[str, Any], code: int) -> Row:
     """
     if "error" in report:
         return failed("ERROR", report["error"])
-    errors = report.get("errors", {})
+    facts = report["facts"]
     modes, measured = [], {}
-    for mode in report.get("modes", ()):
+    for mode in facts["modes"]:
         name = mode["mode"]
-        error = errors.get(name) or {}
+        error = facts.get("errors", {}).get(name) or {}
+        error = {"error": error.get("candidate"), "eager_error": error.get("eager")}
         one: Row = {"mode": name}
         if "kept" in mode:
-            one["kept"] = f"not faster than {mode['best']}" if "best" in mode else mode["kept"]
+            one["kept"] = mode["kept"]
+        elif facts["by_timing"]:  # other kernels round otherwise
+            measured[name] = {"promise": mode["label"], "folds": mode["folds"]} | error
         else:
-            one |= {"promise": mode["label"], "folds": mode["folds"]}
-            one |= {"error": error.get("candidate"), "eager_error": error.get("eager")}
+            one |= {"promise": mode["label"], "folds": mode["folds"]} | error
         modes.append(one)
-        measured[name] = {k: v for k, v in mode.items() if k not in _TOLD}
-    status = {0: report.get("verdict", ACCEPTED), 3: KEPT, 4: UNRUN}[code]
-    reason = ""
-    if code == 3:
-        reasons = [m["kept"] for m in modes if "kept" in m]
-        reason = "; ".join(dict.fromkeys(reasons)) or report["reason"]
-    task = report.get("task", {})
+    for mode in report.get("modes", ()):
+        times = {k: v for k, v in mode.items() if k not in _TOLD}
+        if "kept" in mode and "best" in mode:
+            times["kept"] = f"not faster than {mode['best']}"
+        measured[mode["mode"]] = measured.get(mode["mode"], {}) | times
+    kept = [m["kept"] for m in modes if "kept" in m]
+    status, reason = UNRUN if code == 4 else facts.get("verdict", ACCEPTED), ""
+    if facts["rejected"] or len(kept) == len(modes):
+        status, reason = KEPT, facts["rejected"] or "; ".join(dict.fromkeys(kept))
+    task = facts.get("task", {})
     return {
         "status": status,
         "reason": reason,
         "kind": task.get("kind", ""),
         "kind_reasons": task.get("reasons", []),
-        "assumptions": report.get("assumptions", []),
+        "assumptions": facts.get("assumptions", []),
         "modes": modes,
         "measured": {
+            "kept": code == 3,
             "said": report.get("reason", ""),
             "algebra_s": report.get("algebra_s"),
             "build_s": report.get("build_s"),
@@ -77,12 +84,36 @@ def plain(row: Row) -> Row:
     return {k: v for k, v in row.items() if k != "measured"}
 
 
+def outcome(row: Row) -> str:
+    """What became of a task: its status, or KEPT where the original was no slower."""
+    return KEPT if row["measured"].get("kept") else str(row["status"])
+
+
+def kept(row: Row, mode: str) -> str:
+    """Why a mode keeps the original: a fact, or a time; empty where it does not."""
+    facts: Row = next((m for m in row["modes"] if m["mode"] == mode), {})
+    return str(facts.get("kept") or row["measured"].get("modes", {}).get(mode, {}).get("kept", ""))
+
+
+def why(row: Row) -> str:
+    """Why the original is kept, in some mode or in all; empty where it is not."""
+    found = {m["mode"]: kept(row, m["mode"]) for m in row["modes"]}
+    if all(found.values()):
+        told = "; ".join(dict.fromkeys(found.values()))
+    else:
+        told = "; ".join(f"{mode}: {reason}" for mode, reason in found.items() if reason)
+    if not told and outcome(row) == KEPT:
+        told = row["measured"].get("said", "")
+    return str(row["reason"] or told)
+
+
 def flat(row: Row) -> Iterator[dict[str, Any]]:
     """A row as lines of a table: one for each mode, or one."""
     base = {
         "task": row["task"],
         "sizes": row["sizes"] or "full size",
-        "status": row["status"],
+        "status": outcome(row),
+        "verdict": row["status"],
         "kind": row.get("kind", ""),
     }
     measured = row["measured"]
@@ -98,10 +129,8 @@ def flat(row: Row) -> Iterator[dict[str, Any]]:
         yield {
             **base,
             "mode": mode.get("mode", ""),
-            "reason": mode.get("kept") or row["reason"],
-            "promise": mode.get("promise"),
-            "error": mode.get("error"),
-            "eager_error": mode.get("eager_error"),
+            "reason": kept(row, mode.get("mode", "")) or row["reason"],
+            **{k: mode.get(k, times.get(k)) for k in ("promise", "error", "eager_error")},
             **beside(times),
             **(end if mode == (row["modes"] or [{}])[0] else {}),
         }

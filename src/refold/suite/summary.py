@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refold.judge.ask.look import number
-from refold.suite.rows import ACCEPTED, FAILED, KEPT, Row
+from refold.suite.rows import ACCEPTED, FAILED, KEPT, Row, kept, outcome
 
 # what a speed-up of a task says something of: models that cannot be folded into one layer, and
 # those that can, or whose output does not depend on the input
@@ -112,8 +112,8 @@ def summary(rows: Sequence[Row]) -> Summary:
             )
     return Summary(
         len(rows),
-        dict(Counter(row["status"] for row in rows).most_common()),
-        sum(row["status"] == ACCEPTED and over_best(row) > 1 for row in rows),
+        dict(Counter(map(outcome, rows)).most_common()),
+        sum(outcome(row) == ACCEPTED and over_best(row) > 1 for row in rows),
         tuple(row["task"] for row in rows if row["status"] in FAILED),
         tuple(parts),
         any(_times(row).get("best", "eager") != "eager" for row in rows),
@@ -133,8 +133,7 @@ def _times(row: Row) -> dict[str, Any]:
 
 def _is_kept(row: Row) -> bool:
     """Does the mode that counts keep the original?"""
-    kept = [m for m in row["modes"] if "kept" in m and m["mode"] in ("both", "train")]
-    return row["status"] == KEPT or bool(kept)
+    return outcome(row) == KEPT or any(kept(row, mode) for mode in ("both", "train"))
 
 
 def over_eager(row: Row) -> float:
@@ -148,7 +147,7 @@ def over_eager(row: Row) -> float:
 def over_best(row: Row) -> float:
     """... and as the best baseline that was timed."""
     times = _times(row)
-    if row["status"] not in (ACCEPTED, KEPT) or "speedup_to_best" not in times:
+    if outcome(row) not in (ACCEPTED, KEPT) or "speedup_to_best" not in times:
         return 1.0
     return float(times["speedup_to_best"])
 

@@ -2,8 +2,9 @@
 
     python -m refold.suite.work JSON
 
-The JSON: path, sets, options (of `refold optimize`), eager_seconds, output (the file to write),
-report (where the report goes, whole or not at all) and step (where it is told what is begun).
+The JSON: path, sets, options (of `refold optimize`), secret (the judge's), eager_seconds, output
+(the file to write), report (where the report goes, whole or not at all) and step (where it is told
+what is begun).
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def _report(spec: dict[str, Any], step: Any) -> dict[str, Any]:
             step("choosing sizes")
             sets = sizes(Path(spec["path"]), spec["eager_seconds"], sets)
         given = {"reference": spec["path"], "output": spec["output"], "sets": sets, "json": True}
+        given |= {"facts": True, "secret": spec["secret"]}
         outcome = commands.optimized(argparse.Namespace(**spec["options"] | given), step)
     except (Exception, SystemExit) as error:  # a reference that exits is a row
         said = " ".join(str(error).split()) or type(error).__name__
