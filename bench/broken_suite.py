@@ -125,7 +125,7 @@ def broken(tasks: Path, output: Path, kills: int, whole: float, draw: random.Ran
             break
         except subprocess.TimeoutExpired:
             killed += 1
-            running.send_signal(draw.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
+            running.send_signal(draw.choice([signal.SIGKILL, signal.SIGTERM]))
             running.wait()
     started(tasks, output).wait()
     return killed

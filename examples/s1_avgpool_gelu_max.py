@@ -4785,6 +4785,7 @@ import importlib.machinery
 import json
 from collections.abc import Mapping, Sequence
 import contextlib
+import secrets
 import stat
 import sys
 import tempfile
@@ -5280,20 +5281,26 @@ def _refold_kept(name: str, made_of: Any, compiled: Callable[[str], Any]) -> tup
         return None, f"the kernels could not be compiled ({line})"
 
 
-def _refold_home() -> str:
-    """The folder of all that is kept from one process to the next; REFOLD_CACHE names another."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.environ.get("REFOLD_CACHE") or os.path.join(base, "refold")
+def _refold_home() -> str | None:
+    """The folder of all that is kept from one process to the next; REFOLD_CACHE names another.
+    None where the user has no home, as in a container under a number that no user has."""
+    home = os.path.expanduser("~")
+    own = os.path.join(home, ".cache") if os.path.isabs(home) else ""
+    base = os.environ.get("XDG_CACHE_HOME") or own
+    return os.environ.get("REFOLD_CACHE") or (os.path.join(base, "refold") if base else None)
 
 
 def _refold_roots() -> list[str]:
     """Where libraries may lie, those that cannot be written to among them: TORCH_EXTENSIONS_DIR, if
     it is set, else the folder above; then one of this user's own among temporary files."""
-    asked = os.environ.get("TORCH_EXTENSIONS_DIR") or os.path.join(_refold_home(), "libraries")
+    home = _refold_home()
+    asked = os.environ.get("TORCH_EXTENSIONS_DIR") or (home and os.path.join(home, "libraries"))
     user = os.getuid() if hasattr(os, "getuid") else 0
     own = os.path.join(tempfile.gettempdir(), f"refold_{user}")
     found = []
     for root, mode in ((asked, 0o777), (own, 0o700)):
+        if root is None:
+            continue
         with contextlib.suppress(OSError):
             os.makedirs(root, mode, exist_ok=True)
         if os.path.isdir(root) and (root == asked or _refold_is_own(root, user)):
@@ -5333,7 +5340,9 @@ def _refold_stamped(folder: str) -> Any:
 
 def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
     """Compile into a folder that gets its name when all is there."""
-    made = tempfile.mkdtemp(prefix=f"{os.path.basename(folder)}.", dir=os.path.dirname(folder))
+    # others who share the cache may read it, as far as the umask lets them: no `mkdtemp`
+    made = f"{folder}.{secrets.token_hex(4)}"
+    os.mkdir(made)
     try:
         with _refold_ninja_on_path():
             module = compiled(made)
@@ -5440,7 +5449,8 @@ def _refold_forget(root: str, most: int, but: str = "") -> int:
         if used and total - gone <= most:
             break
         shutil.rmtree(path, ignore_errors=True)
-        gone += size
+        if not os.path.exists(path):  # another user's may have stayed
+            gone += size
     return gone
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from refold import tune
 from refold.runtime import library
 from refold.runtime.library import _refold_forget, _refold_library
 from test_models import written
@@ -130,6 +131,52 @@ def test_where_the_cache_cannot_be_made_temporary_files_are_used(
     own.chmod(0o777)
     made(compiler)
     assert compiler.calls == 2
+
+
+def test_without_a_home_nothing_is_made_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a number that no user has, `~` stays as it is: it was taken for a folder's name."""
+    for name in ("REFOLD_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.chdir(tmp_path)
+    compiler = Compiler()
+    made(compiler), made(compiler)
+    assert compiler.calls == 1 and lies_in(tmp_path / f"refold_{os.getuid()}")
+    assert not (tmp_path / "~").exists()
+    kept = tune.Table("a device")
+    kept.keep("a product", {"seconds": 1})
+    assert kept.row("a product") and kept.path.parent == tmp_path / f"refold_{os.getuid()}"
+
+
+def test_others_who_share_the_cache_may_read_it(cache: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        made(Compiler())
+    finally:
+        os.umask(before)
+    found = lies_in(cache)
+    for path in (cache, found.parent, found, found.parent / "stamp"):
+        assert path.stat().st_mode & 0o044 == 0o044, path
+
+
+def test_what_cannot_be_removed_does_not_count_as_gone(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's library stays; then the next oldest goes."""
+    for age, name in enumerate(("new", "mine", "theirs")):
+        folder = cache / f"refold_{name}"
+        folder.mkdir(parents=True)
+        (folder / "one.so").write_bytes(bytes(1000))
+        (folder / "stamp").touch()
+        os.utime(folder / "stamp", (time.time() - 1000 * age,) * 2)
+    real = library.shutil.rmtree
+    monkeypatch.setattr(
+        library.shutil, "rmtree", lambda path, **k: "theirs" in path or real(path, **k)
+    )
+    assert _refold_forget(str(cache), 2500) == 1000
+    assert {f.name for f in cache.iterdir()} == {"refold_new", "refold_theirs"}
 
 
 def test_a_cache_that_cannot_be_written_to_is_read(

@@ -19,7 +19,7 @@ from torch import nn
 
 from refold import turns
 from refold.measure import clock
-from refold.runtime.library import _refold_home
+from refold.runtime.library import _refold_home, _refold_roots
 from refold.schedule import (
     TILE_COSTS,
     Kernels,
@@ -39,8 +39,11 @@ _SECONDS = 0.05
 
 
 def cache_path() -> Path:
-    """The file of tuned schedules; REFOLD_CACHE names another folder than ~/.cache/refold."""
-    return Path(_refold_home(), "schedules.json")
+    """The file of tuned schedules; REFOLD_CACHE names another folder than ~/.cache/refold.
+
+    Without a home it lies where libraries do.
+    """
+    return Path(_refold_home() or _refold_roots()[-1], "schedules.json")
 
 
 def shape_class(sizes: Sizes) -> str:

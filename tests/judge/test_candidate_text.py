@@ -52,6 +52,8 @@ def test_hints_name_lines(tmp_path: Path) -> None:
     path.write_text("def f(:\n")
     assert hints.of(path) == ()
     path.write_text("import gc\n" * 30)
+    assert hints.of(path) == ("lines 1, 2, 3 and 27 more: uses the garbage collector",)
+    path.write_text("".join(f"torch.a{i} = 1\n" for i in range(30)))
     assert len(hints.of(path)) == 21 and hints.of(path)[-1] == "and 10 more"
 
 

@@ -153,9 +153,13 @@ def _folders() -> list[Check]:
     roots = _refold_roots()
     used = next((r for r in roots if os.access(r, os.W_OK | os.X_OK)), roots[0])
     found = []
-    if used != roots[0] or not Path(roots[0]).is_relative_to(_asked()):
+    asked = _asked()
+    if asked is None:
+        cure = "set HOME, or REFOLD_CACHE to a folder of your own that stays"
+        found.append(Check("cache", "none: this user has no home", cure))
+    elif used != roots[0] or not Path(roots[0]).is_relative_to(asked):
         cure = "set REFOLD_CACHE to a folder that can be written to, or kernels are compiled anew"
-        found.append(Check("cache", f"{_asked()} cannot be written to", cure))
+        found.append(Check("cache", f"{asked} cannot be written to", cure))
     libraries = [lib for root in roots for lib in _libraries(root)]
     held = sum(size for _, size in libraries)
     said = f"{used}, {len(libraries)} libraries, {held / 2**20:.1f} of {_REFOLD_BYTES >> 20} MiB"
@@ -165,7 +169,7 @@ def _folders() -> list[Check]:
     return found
 
 
-def _asked() -> str:
+def _asked() -> str | None:
     return os.environ.get("TORCH_EXTENSIONS_DIR") or _refold_home()
 
 

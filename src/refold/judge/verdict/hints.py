@@ -7,7 +7,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-_MOST = 20
+_MOST = 20  # hints
+_LINES = 3  # of a hint
 
 # by the last part of what is called
 _CALLS = {
@@ -68,15 +69,26 @@ _EVERYTHING = ("Exception", "BaseException")
 
 
 def of(path: Path) -> tuple[str, ...]:
-    """Hints of a file, each with its line, in the order of lines; at most twenty."""
+    """Hints of a file, each once with its first lines, in their order; at most twenty."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ()
     found = sorted({one for node in ast.walk(tree) for one in _seen(node)})
-    told = [f"line {line}: {text}" for line, text in found]
+    lines: dict[str, list[int]] = {}
+    for line, text in found:
+        lines.setdefault(text, []).append(line)
+    told = [f"{_where(at)}: {text}" for text, at in lines.items()]
     more = [f"and {len(told) - _MOST} more"] if len(told) > _MOST else []
     return tuple(told[:_MOST] + more)
+
+
+def _where(lines: list[int]) -> str:
+    """The first lines, and how many there are beside them."""
+    if len(lines) == 1:
+        return f"line {lines[0]}"
+    more = f" and {len(lines) - _LINES} more" if len(lines) > _LINES else ""
+    return f"lines {', '.join(map(str, lines[:_LINES]))}{more}"
 
 
 def _seen(node: ast.AST) -> Iterator[tuple[int, str]]:
