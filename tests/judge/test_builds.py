@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from refold.judge import judge
+from refold.judge.verdict.session import Session
 from refold.judge.worker.builds import Builds
 
 
@@ -117,8 +118,13 @@ class ModelNew(nn.Module):
 """
 
 
-def test_a_class_whose_copies_alone_are_honest_is_found(tmp_path: Path) -> None:
-    """It never sees a write by ``.data``; its copies do. One life of five is of no copy."""
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_class_whose_copies_alone_are_honest_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    """It never sees a write by ``.data``; its copies do. One life of five is of no copy; none is
+    where a test is asked for alone."""
+    monkeypatch.setattr(Session, "alone", alone)
     (tmp_path / "ref.py").write_text(_REFERENCE)
     (tmp_path / "cand.py").write_text(_STALE)
     paths = tmp_path / "ref.py", tmp_path / "cand.py"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from refold.judge.wire.host import Host
+from refold.judge.wire.memory import worked
 
 
 def effort() -> Callable[[], float]:
@@ -14,6 +15,18 @@ def effort() -> Callable[[], float]:
     have passed. Others that use the machine shall not make a small model look large."""
     wall, own = time.perf_counter(), time.process_time()
     return lambda: min(time.perf_counter() - wall, time.process_time() - own)
+
+
+def effort_of(host: Host) -> Callable[[], float]:
+    """Says how many seconds this process and a worker's have worked since: on processors, if that
+    is less than have passed."""
+    wall, own, theirs = time.perf_counter(), time.process_time(), worked(host.pid)
+
+    def spent() -> float:
+        on_processors = time.process_time() - own + worked(host.pid) - theirs
+        return min(time.perf_counter() - wall, on_processors)
+
+    return spent
 
 
 def lap(host: Host, order: list[int], store: bool = False) -> tuple[float, list[float]]:

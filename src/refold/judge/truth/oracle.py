@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from torch import nn
 
 from refold.contract import Reference, seed_everything
+from refold.judge.clock.stopwatch import effort
 from refold.judge.draws.noise import Noise
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import beside, rows, threads
@@ -137,7 +137,7 @@ class Oracle:
             put_back(self.model, held)
 
     def call_seconds(self, inputs: list[Any]) -> float:
-        """The least wall time of a few calls. Of small models one thread makes them: on a busy
+        """The least time of a few calls, at work. Of small models one thread makes them: on a busy
         machine two wait for one another, milliseconds for a call of microseconds, and tests would
         be left out for want of time that no call takes."""
         given, least, spent = duplicate(inputs, self.device), math.inf, 0.0
@@ -146,11 +146,11 @@ class Oracle:
             for i in range(_CALLS):
                 if i >= _FEW_CALLS and spent > _TRIED:
                     break
-                began = time.perf_counter()
+                taken = effort()
                 self.model(*given)
                 if self.device.type == "cuda":
                     torch.cuda.synchronize(self.device)
-                took = time.perf_counter() - began
+                took = taken()
                 least, spent = min(least, took), spent + took
         return least
 

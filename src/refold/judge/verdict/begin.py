@@ -9,7 +9,7 @@ import torch
 
 from refold.contract import ContractError, Reference
 from refold.judge.ask.request import How, Request
-from refold.judge.clock.stopwatch import effort
+from refold.judge.clock.stopwatch import effort, effort_of
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import compare
 from refold.judge.truth.oracle import Oracle
@@ -145,7 +145,7 @@ def _wanted(session: Session, inputs: list[Any], outputs: Any) -> int:
 
 def _load_candidate(session: Session) -> Host:
     host = Host(session.limits, session.threads, place=session.oracle.place.of)
-    began = time.perf_counter()
+    began, spent = time.perf_counter(), effort_of(host)
     try:
         if session.folder:
             # before its first line: the answer is the judge's own
@@ -170,6 +170,7 @@ def _load_candidate(session: Session) -> Host:
         raise
     session.workers = "forked" if host.forked else "started afresh"
     session.import_seconds = time.perf_counter() - began
+    session.import_effort = spent()
     session.info = {**info["state"], "flags": info["flags"]}
     if info.get("hushed"):
         session.assumptions.add("all warnings of its process are ignored from its import on")

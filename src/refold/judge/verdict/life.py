@@ -89,7 +89,7 @@ def asked(session: Session, life: Life) -> dict[str, Any]:
         host.request("hold", 120, states=states, inputs=inputs)
     patience = session.limits.call_seconds * (1 + len(life.steps) / 8)
     chance = random.Random(f"{session.secret} {session.test} {life.case}").random()
-    anew = life.built or chance < _BUILT
+    anew = life.built or session.alone or chance < _BUILT
     asked = {"steps": list(life.steps), "seed": session.seed + 7, "anew": anew}
     answer: dict[str, Any] = host.request("live", patience, **asked)
     return answer

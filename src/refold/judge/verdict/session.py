@@ -65,6 +65,7 @@ class Session(Truths):
     assumptions: set[str] = field(default_factory=set)
     info: dict[str, Any] = field(default_factory=dict)
     import_seconds: float = 0.0
+    import_effort: float = 0.0  # of that, what the worker and this process were at work
     workers: str = ""
     host: Host | None = None
     deaths: int = 0
@@ -116,6 +117,11 @@ class Session(Truths):
     def quick(self) -> bool:
         """Fewer cases, a short timing."""
         return self.how.quick
+
+    @property
+    def alone(self) -> bool:
+        """Whether single tests are asked for: who names them waits for all of what they do."""
+        return self.request.only is not None
 
     @property
     def limits(self) -> Limits:

@@ -79,6 +79,18 @@ def running_threads(pid: int) -> int:
     return _entries(f"/proc/{pid}/task")
 
 
+def worked(pid: int) -> float:
+    """Seconds for which a process, and those it waited for, were on a processor; 0 where there is
+    no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            after_name = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    ticks = sum(int(n) for n in after_name[11:15])  # user and system, its own and its children's
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _entries(folder: str) -> int:
     try:
         return len(os.listdir(folder))

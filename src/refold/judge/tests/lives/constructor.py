@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from refold.judge import draws
+from refold.judge.clock.stopwatch import effort
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import call, inputs, living
 from refold.judge.verdict import life
@@ -17,7 +17,8 @@ from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 
 _NUMBERS = 8
-_QUICK_SECONDS = 2.0  # after which a quick judgement begins no other number
+# what a quick judgement builds at most: bytes of states; seconds of the reference's own work
+_QUICK_BYTES, _QUICK_SECONDS = 256 << 20, 4.0
 
 
 def _others(value: Any) -> list[Any]:
@@ -38,9 +39,10 @@ def _varied(session: Session) -> Iterator[Life]:
         found = random.Random(session.secret).sample(found, _NUMBERS)
     elif session.quick:
         random.Random(session.secret).shuffle(found)
-    began = time.perf_counter()
+    spent, built = effort(), 0
+    hurried = session.quick and not session.alone
     for at, new in found:
-        if session.quick and time.perf_counter() - began > _QUICK_SECONDS:
+        if hurried and (built > _QUICK_BYTES or spent() > _QUICK_SECONDS):
             session.notes.append(f"{session.test}: a secret choice of numbers; building takes long")
             return
         given = [new if i == at else v for i, v in enumerate(init)]
@@ -48,6 +50,7 @@ def _varied(session: Session) -> Iterator[Life]:
             model = session.reference.make(session.seed, given)
         except Exception:  # no such module
             continue
+        built += sum(v.numel() * v.element_size() for v in model.state_dict().values())
         held = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
         state = draws.perturbed(held, session.seed + 31)
         steps = [{"do": "build", "state": "other", "init": given}, call("y"), call("again", "x1")]

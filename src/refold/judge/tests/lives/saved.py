@@ -12,7 +12,7 @@ from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED, SECOND
 from refold.judge.verdict.verdict import Failure, Status
 
-_LONG = 5.0  # seconds of an import, beyond which a quick judgement makes no second one
+_LONG = 5.0  # seconds that an import works, beyond which a quick judgement makes no second one
 
 
 def _inside(session: Session) -> Iterator[Life]:
@@ -62,7 +62,7 @@ def _methods(session: Session) -> Iterator[Life]:
 
 def _elsewhere(session: Session) -> Iterator[Failure]:
     """Saved in one process, loaded in another."""
-    if session.quick and session.request.only is None and session.import_seconds > _LONG:
+    if session.quick and not session.alone and session.import_effort > _LONG:
         raise Skip("left out: a second import takes long; without --quick it runs")
     given = inputs(session)
     truth = session.truth(given["x1"], PERTURBED, False)
