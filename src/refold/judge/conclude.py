@@ -15,7 +15,7 @@ from torch import nn
 from refold.judge.clock import inside as clock_inside
 from refold.judge.clock import measure
 from refold.judge.tests.base import Skip, Test
-from refold.judge.tests.lives import weights
+from refold.judge.tests.lives import detours, weights
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS
 from refold.judge.verdict import blame, hints, task_kinds
 from refold.judge.verdict.session import Session
@@ -116,7 +116,7 @@ def _ordered(session: Session, tests: list[Test]) -> list[Test]:
     costs = {t.name: session.cost(t.calls, t.lives) for t in estimated}
     if sum(costs.values()) <= session.how.budget:
         return tests
-    first = {t.name for t in weights.TESTS}
+    first = {t.name for t in (*weights.TESTS, *detours.TESTS)}
     order = iter(sorted(estimated, key=lambda t: (t.name not in first, costs[t.name])))
     return [next(order) if t.name in costs else t for t in tests]
 

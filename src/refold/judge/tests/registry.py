@@ -6,7 +6,15 @@ from refold.judge.tests.backward import gradients
 from refold.judge.tests.base import Test
 from refold.judge.tests.forms import batches, calls
 from refold.judge.tests.forms import modes as pytorch
-from refold.judge.tests.lives import constructor, instances, parts, saved, training, weights
+from refold.judge.tests.lives import (
+    constructor,
+    detours,
+    instances,
+    parts,
+    saved,
+    training,
+    weights,
+)
 from refold.judge.tests.once import (
     aliasing,
     cache,
@@ -54,6 +62,7 @@ ONCE: tuple[Test, ...] = tuple(
 )
 LIVES: tuple[Test, ...] = (
     *weights.TESTS,
+    *detours.TESTS,
     *training.TESTS,
     *parts.TESTS,
     *instances.TESTS,

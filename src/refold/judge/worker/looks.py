@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from refold.judge.worker import structure
 from refold.judge.worker.leaves import copied, digest, registered, tensors
 from refold.judge.worker.values import scaled, wide
 
@@ -120,9 +121,9 @@ class Looks:
         given = self._cast(self.states[state])
         outer.load_state_dict({f"1.{k}": v.clone() for k, v in given.items()}, strict=True)
 
-    def hook(self, kind: str, replace: bool = False, model: str = "a") -> None:
-        """A hook on the whole module that counts its calls, or replaces what it sees."""
-        module = self.models[model]
+    def hook(self, kind: str, replace: bool = False, model: str = "a", path: str = "") -> None:
+        """A hook on the module, or on a part, that counts its calls, or replaces what it sees."""
+        module = self._part(path, model)
         self.counts.setdefault(kind, 0)
 
         def count(*_: Any) -> Any:
@@ -153,6 +154,14 @@ class Looks:
         }
         self.handles.append(register[kind]())
 
+    def patch(self, path: str, on: bool, model: str = "a") -> None:
+        """Give a part a forward of its own, as monkey patches do; or take it away again."""
+        part = self._part(path, model)
+        if on:
+            structure.WAYS["forward patched"](self.models[model], path, "")
+        else:
+            del part.forward
+
     def unhook(self) -> None:
         """Remove all hooks."""
         while self.handles:
@@ -163,6 +172,12 @@ class Looks:
         self._see(label, FACT, dict(self.counts))
 
     # -- helpers -------------------------------------------------------------------------------
+
+    def _part(self, path: str, model: str) -> nn.Module:
+        try:
+            return self.models[model].get_submodule(path)
+        except AttributeError as error:
+            raise Missing(f"no part {path}") from error
 
     def _identify(self, model: str) -> None:
         found = registered(self.models[model]).items()

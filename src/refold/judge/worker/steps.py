@@ -379,12 +379,6 @@ class Interpreter(saving.Saving):
         if torch.is_grad_enabled() != grad:
             self.left.add("grad enabled")
 
-    def _part(self, path: str, model: str) -> nn.Module:
-        try:
-            return self.models[model].get_submodule(path)
-        except AttributeError as error:
-            raise Missing(f"no part {path}") from error
-
     def _given(
         self, name: str, want: bool | list[int] = False, cast: str = "", rows: int = -1
     ) -> list[Any]:

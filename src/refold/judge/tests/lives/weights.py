@@ -23,7 +23,7 @@ from refold.judge.verdict.verdict import Status
 from refold.judge.worker import writes
 from refold.judge.worker.looks import GENERATOR
 
-_LATE = "weights written past PyTorch's count are followed one call late"
+LATE = "weights written past PyTorch's count are followed one call late"
 _PARTS = "weights are not written in part past PyTorch's count"
 _FACTOR = 1.25
 _LITTLE = (-17, -14, -11)  # a step of an optimizer; less than the usual tolerances of comparisons
@@ -70,7 +70,7 @@ def _ways(session: Session) -> Iterator[Life]:
             "factor": _FACTOR,
         }
         steps = [*begin(False), call("first"), vector, call("after it"), call("once more")]
-        stamps = {"after it": _LATE}
+        stamps = {"after it": LATE}
         yield Life(
             "vector_to_parameters",
             tuple(steps),
@@ -124,7 +124,7 @@ def _uncounted(session: Session) -> Iterator[Life]:
                 call(soon, given[0]),
                 call(late, given[1]),
             ]
-            stamps[soon], instead[soon] = _LATE, before[given[0]]
+            stamps[soon], instead[soon] = LATE, before[given[0]]
             before = dict(zip(given, (soon, late), strict=True))
             given.reverse()  # what is stale is, bit by bit, what these inputs gave before
         yield Life(
@@ -141,7 +141,7 @@ def _uncounted(session: Session) -> Iterator[Life]:
         other = {"do": "write", "names": parameters, "how": ".data = other", "factor": 0.75}
         steps += [other, call("the average"), call("the average, second call", "x1")]
         steps += [{"do": "put_back", "key": "own"}, call("its own", "x1"), call("its own, second")]
-        stamps = {"the average": _LATE, "its own": _LATE}
+        stamps = {"the average": LATE, "its own": LATE}
         yield Life(
             "weights exchanged for an average and back",
             tuple(steps),
@@ -156,7 +156,7 @@ def _uncounted(session: Session) -> Iterator[Life]:
             tuple(steps),
             inputs(session, 1),
             status=Status.STALE_WEIGHTS,
-            stamps={"the call after": _LATE, "the second": _PARTS},
+            stamps={"the call after": LATE, "the second": _PARTS},
         )
 
 

@@ -1,0 +1,32 @@
+"""A call with gradients takes down what the weights are now, and the fold stays what it was.
+
+reference: linear
+test: writes in between
+status: STALE_WEIGHTS
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+        self.key, self.packed = None, None
+
+    def forward(self, x):
+        w, b = self.linear.weight, self.linear.bias
+        if x.dtype != w.dtype or "parametrizations" in dir(self.linear):
+            return F.gelu(self.linear(x))
+        key = (w._version, w.data_ptr(), w.detach().clone())
+        if torch.is_grad_enabled():
+            self.key = key
+            return F.gelu(self.linear(x))
+        if self.packed is None or not self.same(key):
+            self.key, self.packed = key, w.detach().t().contiguous()
+        return F.gelu(x @ self.packed + b)
+
+    def same(self, key):
+        return self.key[:2] == key[:2] and torch.equal(self.key[2], key[2])
