@@ -1621,6 +1621,19 @@ struct Sum {
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
+// The sum of values and the sum of their squares.
+struct SumAndSquares {
+  struct Partial { Real w[2]; };
+  struct State { SumState sum, squares; };
+  static constexpr int kWords = 2, kResults = 2;
+  static RF_FN Partial identity() { return {{0.0f, 0.0f}}; }
+  static RF_FN void accumulate(Partial& p, Real x) { p.w[0] += x, p.w[1] += x * x; }
+  static RF_FN void merge(Partial& p, const Partial& q) { p.w[0] += q.w[0], p.w[1] += q.w[1]; }
+  static RF_FN void merge(State& s, const Partial& q) { s.sum.add(q.w[0]), s.squares.add(q.w[1]); }
+  static RF_FN Partial partial(const State& s) { return {{s.sum.get(), s.squares.get()}}; }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.sum.get(), out[1] = s.squares.get(); }
+};
+
 template <class Op> struct Folded {
   struct Partial { Real w[1]; };
   struct State {
@@ -1800,6 +1813,10 @@ template <> struct Down<Moments> {
   }
   static RF_FN void merge(State& s, const Partial& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
+
+// Whether each of a thread's lanes has a partial of its own; partials then merge to the same bits in either order.
+template <class M> constexpr bool kByLane = M::kWords == 1;
+template <> inline constexpr bool kByLane<SumAndSquares> = true;
 
 // Words of the workspace that one row (or column) of partial results takes, and results of a row.
 template <class L> struct Words;
@@ -4312,7 +4329,7 @@ template <class M, class V> struct LanePartials {
   }
 };
 
-// What a thread has accumulated of a row. A monoid of one word has a partial for each of a thread's lanes, any other
+// What a thread has accumulated of a row. Sums and the like have a partial for each of a thread's lanes, any other
 // takes the values of a batch at once.
 template <class M, class V> struct Accumulated {
   LanePartials<M, V> partials;
@@ -4339,7 +4356,7 @@ template <class M, class V> struct AccumulatedAtOnce {
   RF_FN typename M::Partial all() { return partial; }
 };
 template <class M, class V>
-using AccumulatedOf = std::conditional_t<M::kWords == 1, Accumulated<M, V>, AccumulatedAtOnce<M, V>>;
+using AccumulatedOf = std::conditional_t<kByLane<M>, Accumulated<M, V>, AccumulatedAtOnce<M, V>>;
 
 template <class M> RF_FN typename M::Partial from_lane(typename M::Partial p, int lane) {
 #pragma unroll
@@ -4355,7 +4372,7 @@ template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, 
     for (int w = 0; w < M::kWords; w++) other.w[w] = __shfl_xor_sync(kFullMask, p.w[w], mask);
     M::merge(p, other);
   }
-  if (M::kWords == 1) return p;
+  if (kByLane<M>) return p;
   // a merge of several words may round differently in the other order: all take what the first has
   return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
 }
@@ -5109,7 +5126,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_a88500359788"
+_REFOLD_NAME = "refold_sm_90_45b398344853"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

@@ -23,6 +23,7 @@ MONOIDS = {  # and their results
     "softmax, some at a time": 2,
     "logsumexp parts": 2,
     "row moments": 2,
+    "sum and squares": 2,
 }
 CUTS = [(1, 1), (1, 4), (3, 4), (7, 4), (5, 32)]  # blocks of a row, lanes of a block
 
@@ -48,6 +49,8 @@ def reduce(
 
 def oracle(monoid: str, x: torch.Tensor) -> torch.Tensor:
     d = x.double()
+    if monoid == "sum and squares":
+        return torch.stack([d.sum(), d.square().sum()])
     of = {"sum": d.sum, "max": d.amax, "min": d.amin}
     return (of[monoid]() if monoid in of else d.logsumexp(0))[None]
 
@@ -93,7 +96,13 @@ def test_row(library: ctypes.CDLL, monoid: str, row: str) -> None:
         elif monoid == "row moments":
             moments_agree(got, x)
             continue
-        of_sum = float(x.double().abs().sum()) if monoid == "sum" and x.isfinite().all() else 1.0
+        elif monoid == "sum and squares":
+            squares = wanted[1].to(torch.float32)
+            torch.testing.assert_close(got[1], squares, rtol=2e-6, atol=0, equal_nan=True)
+            got, wanted = got[:1], wanted[:1]
+        of_sum = (
+            float(x.double().abs().sum()) if "sum" in monoid[:3] and x.isfinite().all() else 1.0
+        )
         torch.testing.assert_close(
             got.double(), wanted, rtol=2e-6, atol=1e-7 * of_sum, equal_nan=True, msg=f"cut {cut}"
         )

@@ -14,10 +14,10 @@ static void every(const Real* x, const Real* y, Real* out, long n) {
     for (Vec v : {a == b, a != b, a < b, a <= b, a > b, a >= b, a < Real(1), (a < b) & (b > a), (a < b) | (b < a)})
       put(where(v, a, b));
     for (Vec v : {interleave2(a, b).first, interleave2(a, b).second, deinterleave2(a, b).first}) put(v);
-    for (Vec v : {deinterleave2(a, b).second, Vec::set(a, b, count), Vec(), Vec(3), (a < b) ^ (b > a)}) put(v);
+    for (Vec v : {deinterleave2(a, b).second, Vec::set(a, b, count), Vec(), Vec(3), (a < b) ^ (b > a), Vec(total(a))}) put(v);
   }
 }
-constexpr long kResults = 10 + 9 + 8 + 9 + 3 + 5;
+constexpr long kResults = 10 + 9 + 8 + 9 + 3 + 6;
 
 }  // namespace rf
 

@@ -43,7 +43,8 @@ class Operand:
 class Reduction:
     """One monoid over one value, and the graph nodes that are read off its result.
 
-    second: those of them that are read off the second of its results, if it has two.
+    second: those of them that are read off the second of its results, if it has two. ready: what
+    the first of two results is as it is, others being made of it. none: those that are zero.
     """
 
     index: int
@@ -51,6 +52,8 @@ class Reduction:
     source: Node
     nodes: tuple[Node, ...]
     second: tuple[Node, ...] = ()
+    ready: tuple[Node, ...] = ()
+    none: tuple[Node, ...] = ()
 
     @property
     def takes(self) -> str:
@@ -61,7 +64,9 @@ class Reduction:
         """C++ of a node's value, of a row of `count` elements."""
         if not self.second:
             return result_text(node, self.monoid, "value", count)
-        return result_text(node, "", "values[1]", count) if node in self.second else "values[0]"
+        if node in self.ready or node in self.none:
+            return "values[0]" if node in self.ready else "0.0f"
+        return result_text(node, "", f"values[{int(node in self.second)}]", count)
 
 
 _FLOAT_LITERAL = re.compile(r"\b(\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+)f\b")

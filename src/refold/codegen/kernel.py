@@ -31,12 +31,14 @@ class Form:
     functor: the lines of the functor that follow its members. sizes: (name, size) of what the entry
     takes, in order. base: the struct of its headers that says what functors have unless they say
     otherwise. filled: the size that fills the functor's member after the width, `count`, if any.
+    reductions: what a group reduces, and by which monoids.
     """
 
     functor: Callable[[GroupKernel], list[str]]
     sizes: Callable[[GroupKernel], list[tuple[str, Dim]]]
     base: str = "Bare"
     filled: Callable[[GroupKernel], str | None] = lambda kernel: None
+    reductions: Callable[[Group], tuple[Reduction, ...]] = reductions
 
 
 class GroupKernel:
@@ -49,7 +51,7 @@ class GroupKernel:
         self.body = Body(group)
         self.times = 1  # groups that it is the kernel of
         self.real = self.body.real
-        self.reductions = reductions(group)
+        self.reductions = form.reductions(group)
         self.reduced = {n: r for r in self.reductions for n in r.nodes}
         self.inside = set(group.nodes)
         self.passes: list[set[Node]] = []  # of rows: what each pass reads, and what stores read

@@ -21,9 +21,17 @@ from refold.ir.graph import within
 from refold.ir.node import rebuild
 from refold.ir.shapes import RANK, pad
 from refold.plan.memory import is_narrowing, is_widening
+from refold.planner.moments import (
+    COMPUTED,
+    by_hand,
+    centring_mean,
+    left_of,
+    row_mean,
+    row_variance,
+    taken_of,
+    wide_axes,
+)
 from refold.planner.reshaped import in_shape, reshaped, reshaped_first
-
-_COMPUTED = (torch.float32, torch.float64)
 
 
 def lower(
@@ -32,16 +40,23 @@ def lower(
     """The same function over forms that the templates compute, and what became of each node.
 
     Values are equal in the reals. whole: what stays as it is, logsumexps along rows. exact:
-    means and variances that must be exact where all values are equal.
+    means that must be exact where all values are equal though nobody asks for the variance.
     """
     done: dict[Node, Node] = {}
-    spread = {(n.inputs, n["axes"]) for n in graph.nodes() if n.op == "var"}
-    for node in graph.nodes():
+    nodes = graph.nodes()
+    spread = {taken_of(s) for n in nodes if (s := n if n.op == "var" else by_hand(n)) is not None}
+    centred = {n.inputs[1] for n in nodes if centring_mean(n) is not None} if spread else set()
+    for node in nodes:
         again = rebuild(node, tuple(done[i] for i in node.inputs))
-        if node in exact and node.dtype in _COMPUTED:
-            done[node] = _exact_mean(again) if node.op == "mean" else _exact_variance(again)
-        elif node.op == "mean" and (node.inputs, node["axes"]) in spread:
-            done[node] = _mean_beside_variance(again)
+        variance = by_hand(node)
+        if node.op == "mean" and node.dtype in COMPUTED and variance is None:
+            if taken_of(node) in spread or (node in centred and _is_along_rows(node)):
+                done[node] = _mean_beside_variance(again)
+            else:
+                done[node] = _exact_mean(again) if node in exact else _lower(again)
+        elif variance is not None:
+            found = _lower(rebuild(variance, (done[variance.inputs[0]],)))
+            done[node] = found if node.op == "mean" else _times_count(found, variance)
         else:
             done[node] = again if node in whole else _lower(again)
     lowered = graph.with_roots(done[r] for r in graph.roots())
@@ -56,8 +71,8 @@ def _lower(node: Node) -> Node:
         return _number(node)
     if node.op in ("softmax", "log_softmax"):
         along = all(d == 1 for d in node.shape[node["axis"] :][1:])  # rows, or columns of width one
-        return _softmax(node) if along and node.dtype in _COMPUTED else node
-    if node.kind is Kind.REDUCE and node.row.reduction and node.dtype in _COMPUTED:
+        return _softmax(node) if along and node.dtype in COMPUTED else node
+    if node.kind is Kind.REDUCE and node.row.reduction and node.dtype in COMPUTED:
         return _reduction(node)
     if _only_moves(node) and all(map(is_widening, node.inputs)):
         return _moved_narrow(node)
@@ -67,9 +82,9 @@ def _lower(node: Node) -> Node:
         return reshaped(node.inputs[0], node.shape)
     if node.op == "cat":
         return _joined(node)
-    if node.op == "where" and all(i.dtype in _COMPUTED for i in node.inputs[1:]):
+    if node.op == "where" and all(i.dtype in COMPUTED for i in node.inputs[1:]):
         return _masked(node)
-    if OPS[node.op].kind is Kind.POINTWISE and node.dtype in _COMPUTED:
+    if OPS[node.op].kind is Kind.POINTWISE and node.dtype in COMPUTED:
         return _laid(node)
     return node
 
@@ -238,44 +253,34 @@ def _fits(x: Node, shape: tuple[Dim, ...]) -> bool:
 
 
 def _exact_mean(node: Node) -> Node:
-    """A mean that is exact where all values are equal: the mean of what a mean leaves, which is
-    small, is added to it. Kernels of columns have it so beside a variance."""
+    """A mean that is exact where all values are equal, of which no variance is asked for: the mean
+    of what a mean leaves is added to it."""
     (x,) = node.inputs
-    axes = tuple(a for a in node["axes"] if x.shape[a] != 1)
+    axes = wide_axes(node)
     trailing = tuple(a for a in axes if _reaches_end(x, a, axes))
-    if trailing and len(trailing) < len(axes):
+    if trailing:
         return _mean_beside_variance(node)
     mean = _lower(_again(node, x, axes))
     left = _lower(make("mean", _lower(make("sub", x, mean)), axes=axes))
-    # an infinite mean leaves nothing that is a number
-    infinite = make("eq", make("abs", mean), as_scalar(math.inf, x.dtype))
-    return make("add", mean, make("where", infinite, as_scalar(0.0, x.dtype), left))
+    return make("add", mean, left_of(mean, left))
 
 
-def _exact_variance(node: Node) -> Node:
-    """A variance that is zero where all values are equal. Kernels of columns have it so."""
-    (x,) = node.inputs
-    axes = tuple(a for a in node["axes"] if x.shape[a] != 1)
-    if not any(_reaches_end(x, a, axes) for a in axes):
-        return _lower(node)
-    centred = _lower(make("sub", x, _exact_mean(make("mean", x, axes=axes))))
-    total = _lower(make("sum", _lower(make("square", centred)), axes=node["axes"]))
-    count = numel(x.shape[a] for a in axes) - node["correction"]
-    return _lower(make("div", total, as_scalar(count, x.dtype)))
+def _times_count(variance: Node, of: Node) -> Node:
+    x, axes = taken_of(of)
+    count = as_scalar(numel(x.shape[a] for a in axes), variance.dtype)
+    return _lower(make("mul", variance, count))
+
+
+def _is_along_rows(node: Node) -> bool:
+    x, axes = taken_of(node)
+    return bool(axes) and all(_reaches_end(x, a, axes) for a in axes)
 
 
 def _row_form(node: Node) -> Node:
     """A reduction along rows by the passes that the templates have: sum, mean, max, min."""
-    (x,) = node.inputs
     if node.op == "logsumexp":
         return _logsumexp(node)
-    if node.op == "var":
-        # two passes, the second over centred values: no cancellation
-        centred = make("sub", x, make("mean", x, axes=(-1,)))
-        total = make("sum", make("square", centred), axes=(-1,))
-        count = x.shape[-1] - node["correction"]
-        return make("div", total, as_scalar(count, x.dtype))
-    return node
+    return row_variance(node) if node.op == "var" else node
 
 
 def _logsumexp(node: Node) -> Node:
@@ -308,11 +313,14 @@ def _mean_beside_variance(node: Node) -> Node:
     """A mean of which the variance is asked for, too: what is centred by it is small, so that its
     last digit counts. Of equal values it is exact."""
     (x,) = node.inputs
-    axes = tuple(a for a in node["axes"] if x.shape[a] != 1)
+    axes = wide_axes(node)
     trailing = tuple(a for a in axes if _reaches_end(x, a, axes))
     leading = tuple(a for a in axes if a not in trailing)
-    if not (trailing and leading) or node.dtype not in _COMPUTED:
+    if not trailing:
         return _lower(node)
+    if not leading:
+        flat = x if min(trailing) == -1 else reshaped(x, _flattened(x, min(trailing)))
+        return reshaped(row_mean(_again(node, flat, (-1,))), node.shape)
     first, apart, over = _means_apart(x, leading, trailing)
     mean = _lower(make("mean", apart, axes=over))
     return reshaped(_lower(make("add", first, mean)), node.shape)

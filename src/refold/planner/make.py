@@ -13,7 +13,6 @@ import torch
 
 from refold.devices import ANY, DeviceModel
 from refold.families import BY_NAME, FAMILIES
-from refold.families.rows.schedules import reduces_moments
 from refold.ir import HALF_DTYPES, OPS, Graph, Kind, Node
 from refold.ir.graph import is_computed, is_parametric
 from refold.plan.memory import Memory, Storage, is_narrowing
@@ -42,7 +41,7 @@ def make_plan(
     storage = storage or Storage()
     device = device or DeviceModel(ANY)
     whole = _only_reduced(graph) if device.exponentials else set()
-    exact = {n for n in exact_spreads(graph) if not reduces_moments(n, device)}
+    exact = exact_spreads(graph)
     while True:
         lowered, done = lower(graph, whole, exact)
         planner = _Planner(lowered, storage.moved(done), device)

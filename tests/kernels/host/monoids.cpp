@@ -41,6 +41,7 @@ extern "C" void reduce_row(int monoid, const float* x, long n, int blocks, int l
     case 5: return reduce<Softmax, true>(x, n, blocks, lanes, out);
     case 6: return reduce<LogSumExpState, true>(x, n, blocks, lanes, out);
     case 7: return reduce<RowMoments, true>(x, n, blocks, lanes, out);
+    case 8: return reduce<SumAndSquares>(x, n, blocks, lanes, out);
   }
 }
 

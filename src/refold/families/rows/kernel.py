@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from refold.codegen.body import Reduction, depends_on
+from refold.codegen.body import Reduction, depends_on, reductions
 from refold.codegen.expression import ATOM
 from refold.codegen.expression import known as text_of
 from refold.codegen.kernel import Form, GroupKernel
 from refold.codegen.names import Names, wrapped
+from refold.families.rows.one_pass import with_squares
 from refold.ir import OPS, Dim, Kind, Node, numel
 
 _FIELDS = {"linear": "product"}  # what a row's value of an op is called, if not as the op
@@ -125,4 +126,4 @@ def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
 
 
 BASE = "RowsBody"
-FORM = Form(functor, sizes, BASE)
+FORM = Form(functor, sizes, BASE, reductions=lambda group: with_squares(reductions(group)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from refold.codegen.body import reductions
 from refold.devices import DeviceModel
 from refold.families.prices import computed, moved, of_one_pass
-from refold.families.rows.one_pass import one_pass
+from refold.families.rows.one_pass import one_pass, with_squares
 from refold.families.rows.schedules import SPLIT_FROM, SPLIT_ROWS
 from refold.ir import OPS, Kind, Node, hint
 from refold.plan.plan import Group
@@ -32,7 +32,7 @@ def price(group: Group, device: DeviceModel) -> Price:
     cut, rows, width = group.rows_schedule, hint(group.rows), hint(group.width)
     if cut is None or not cut.may_split or rows > SPLIT_ROWS or width < SPLIT_FROM:
         return once
-    statistics = reductions(group)
+    statistics = with_squares(reductions(group))
     stores = any(n.shape == group.dims for n in group.outputs)
     passes = max(1, len(one_pass(statistics) if cut.one_pass else statistics) + stores)
     return Price.of(

@@ -9,7 +9,7 @@ import torch
 
 from refold.codegen.body import Reduction, reductions
 from refold.devices import DeviceModel
-from refold.families.rows.one_pass import one_pass
+from refold.families.rows.one_pass import one_pass, with_squares
 from refold.ir import Node, hint
 from refold.plan.plan import Group
 from refold.plan.rows import RowsSchedule
@@ -28,23 +28,11 @@ def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) 
     if device.device.toolchain != "cuda":
         return group
     width = hint(group.width)
-    long = _is_long(width)
-    passes = reductions(group)
+    long = width > (HELD_SINGLY if width % 4 else HELD)
+    passes = with_squares(reductions(group))
     narrow = isinstance(group.width, int) and group.width < SPLIT_FROM
     blocks = _blocks(group, one_pass(passes) if long else passes)
     return replace(group, rows_schedule=RowsSchedule(long, blocks, bool(passes) and not narrow))
-
-
-def reduces_moments(node: Node, device: DeviceModel) -> bool:
-    """Is a mean or a variance one along rows so long that a kernel takes both in one pass, merging
-    parts? They are exact for equal values then."""
-    (x,) = node.inputs
-    along = all(a == -1 or x.shape[a] == 1 for a in node["axes"])
-    return device.device.holds_rows and along and _is_long(hint(x.shape[-1]))
-
-
-def _is_long(width: int) -> bool:
-    return width > (HELD_SINGLY if width % 4 else HELD)
 
 
 def _blocks(group: Group, passes: Sequence[Reduction]) -> int:

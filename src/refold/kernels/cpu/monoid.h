@@ -20,14 +20,9 @@ struct SumState {
 struct Sum {
   using State = SumState;
   static Vec identity() { return Vec(0.0f); }
+  static Vec nothing() { return identity(); }  // lanes that change nothing
   static RF_FN Vec accumulate(Vec a, Vec b) { return a + b; }
-  static Real horizontal(Vec a) {
-    Real x[kLanes];
-    a.store(x);
-    for (long n = kLanes / 2; n; n /= 2)
-      for (long i = 0; i < n; i++) x[i] += x[i + n];
-    return x[0];
-  }
+  static Real horizontal(Vec a) { return total(a); }
   static void merge(State& s, Real x) {
     const Real total = s.value + x;
     if (std::isfinite(total))  // what the addition rounded off (Neumaier)
@@ -38,12 +33,31 @@ struct Sum {
   }
 };
 
+// The sum of values and the sum of their squares.
+struct SumAndSquares {
+  struct Lanes { Vec sum, squares; };
+  struct Both { Real sum, squares; };
+  struct State {
+    SumState sum, squares;
+    void get(Real (&values)[2]) const { values[0] = sum.get(), values[1] = squares.get(); }
+  };
+  static Lanes identity() { return {Vec(0.0f), Vec(0.0f)}; }
+  static Vec nothing() { return Vec(0.0f); }
+  static RF_FN Lanes accumulate(const Lanes& a, Vec x) { return {a.sum + x, fmadd(x, x, a.squares)}; }
+  static RF_FN Lanes accumulate(const Lanes& a, const Lanes& b) {
+    return {a.sum + b.sum, a.squares + b.squares};
+  }
+  static Both horizontal(const Lanes& a) { return {Sum::horizontal(a.sum), Sum::horizontal(a.squares)}; }
+  static void merge(State& s, Both x) { Sum::merge(s.sum, x.sum), Sum::merge(s.squares, x.squares); }
+};
+
 template <class Op> struct Folded {
   struct State {
     Real value = Op::start();
     Real get() const { return value; }
   };
   static Vec identity() { return Vec(Op::start()); }
+  static Vec nothing() { return identity(); }
   static RF_FN Vec accumulate(Vec a, Vec b) { return Op::of(a, b); }
   static Real horizontal(Vec a) {
     Real x[kLanes];

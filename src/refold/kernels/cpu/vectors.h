@@ -118,6 +118,18 @@ inline Vec fmadd(Vec a, Vec b, Vec c) { return RF_WIDE(fmadd_ps)(a, b, c); }
 inline Vec maximum(Vec a, Vec b) { return Vec(RF_WIDE(max_ps)(a, b)) | Vec::compared<_CMP_UNORD_Q>(a, b); }
 inline Vec minimum(Vec a, Vec b) { return Vec(RF_WIDE(min_ps)(a, b)) | Vec::compared<_CMP_UNORD_Q>(a, b); }
 
+// The sum of all, halves added to halves.
+inline float total(Vec a) {
+#if defined(CPU_CAPABILITY_AVX512)
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+#else
+  const __m256 half = a;
+#endif
+  __m128 x = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+
 // a0 b0 a1 b1 ..., and the way back.
 inline std::pair<Vec, Vec> interleave2(Vec a, Vec b) {
 #if defined(CPU_CAPABILITY_AVX512)
@@ -158,6 +170,13 @@ using Vec = at::vec::Vectorized<RF_REAL>;
 using FloatVec = at::vec::Vectorized<float>;
 inline Vec maximum(Vec a, Vec b) { return at::vec::maximum(a, b); }
 inline Vec minimum(Vec a, Vec b) { return at::vec::minimum(a, b); }
+inline RF_REAL total(Vec a) {
+  RF_REAL x[Vec::size()];
+  a.store(x);
+  for (int n = Vec::size() / 2; n; n /= 2)
+    for (int i = 0; i < n; i++) x[i] += x[i + n];
+  return x[0];
+}
 
 }  // namespace rf
 #endif

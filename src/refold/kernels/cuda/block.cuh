@@ -101,7 +101,7 @@ template <class M, class V> struct LanePartials {
   }
 };
 
-// What a thread has accumulated of a row. A monoid of one word has a partial for each of a thread's lanes, any other
+// What a thread has accumulated of a row. Sums and the like have a partial for each of a thread's lanes, any other
 // takes the values of a batch at once.
 template <class M, class V> struct Accumulated {
   LanePartials<M, V> partials;
@@ -128,7 +128,7 @@ template <class M, class V> struct AccumulatedAtOnce {
   RF_FN typename M::Partial all() { return partial; }
 };
 template <class M, class V>
-using AccumulatedOf = std::conditional_t<M::kWords == 1, Accumulated<M, V>, AccumulatedAtOnce<M, V>>;
+using AccumulatedOf = std::conditional_t<kByLane<M>, Accumulated<M, V>, AccumulatedAtOnce<M, V>>;
 
 template <class M> RF_FN typename M::Partial from_lane(typename M::Partial p, int lane) {
 #pragma unroll
@@ -144,7 +144,7 @@ template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, 
     for (int w = 0; w < M::kWords; w++) other.w[w] = __shfl_xor_sync(kFullMask, p.w[w], mask);
     M::merge(p, other);
   }
-  if (M::kWords == 1) return p;
+  if (kByLane<M>) return p;
   // a merge of several words may round differently in the other order: all take what the first has
   return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
 }

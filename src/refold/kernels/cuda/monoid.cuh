@@ -41,6 +41,19 @@ struct Sum {
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
+// The sum of values and the sum of their squares.
+struct SumAndSquares {
+  struct Partial { Real w[2]; };
+  struct State { SumState sum, squares; };
+  static constexpr int kWords = 2, kResults = 2;
+  static RF_FN Partial identity() { return {{0.0f, 0.0f}}; }
+  static RF_FN void accumulate(Partial& p, Real x) { p.w[0] += x, p.w[1] += x * x; }
+  static RF_FN void merge(Partial& p, const Partial& q) { p.w[0] += q.w[0], p.w[1] += q.w[1]; }
+  static RF_FN void merge(State& s, const Partial& q) { s.sum.add(q.w[0]), s.squares.add(q.w[1]); }
+  static RF_FN Partial partial(const State& s) { return {{s.sum.get(), s.squares.get()}}; }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.sum.get(), out[1] = s.squares.get(); }
+};
+
 template <class Op> struct Folded {
   struct Partial { Real w[1]; };
   struct State {
@@ -220,6 +233,10 @@ template <> struct Down<Moments> {
   }
   static RF_FN void merge(State& s, const Partial& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
+
+// Whether each of a thread's lanes has a partial of its own; partials then merge to the same bits in either order.
+template <class M> constexpr bool kByLane = M::kWords == 1;
+template <> inline constexpr bool kByLane<SumAndSquares> = true;
 
 // Words of the workspace that one row (or column) of partial results takes, and results of a row.
 template <class L> struct Words;

@@ -4,7 +4,7 @@
 //   Row                          what is known of a row so far
 //   Monoids = List<...>          one monoid for each pass
 //   term(Step<S>, row_so_far, row, col)      the lanes that pass S reduces
-//   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far
+//   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far, or its two
 //   store(row_so_far, row, col)              writes full-size results      (if kStores)
 //   finish(row_so_far, row)                  writes results of one row     (if kFinalizes)
 // The first pass brings a row into cache, later ones read it there. Threads take whole rows; where
@@ -33,14 +33,14 @@ template <class F> RF_FN void for_columns(long begin, long end, F f) {
 }
 
 template <class M, class Body, int S>
-RF_FN Real accumulate_chunk(const Body& body, const typename Body::Row& r, long row, long begin,
+RF_FN auto accumulate_chunk(const Body& body, const typename Body::Row& r, long row, long begin,
                          long end) {
   const auto at = [&](long j) { return body.template term<Vec>(Step<S>{}, r, row, FullVec{j}); };
   // four independent accumulators hide the latency of the additions
-  Vec all = M::identity();
+  auto all = M::identity();
   long j = begin;
   while (j + 4 * kLanes <= end) {
-    Vec a0 = M::identity(), a1 = a0, a2 = a0, a3 = a0;
+    auto a0 = M::identity(), a1 = a0, a2 = a0, a3 = a0;
     const long stop = std::min(end, j + 4 * kLanes * kChain);
     for (; j + 4 * kLanes <= stop; j += 4 * kLanes) {
       a0 = M::accumulate(a0, at(j));
@@ -53,9 +53,21 @@ RF_FN Real accumulate_chunk(const Body& body, const typename Body::Row& r, long 
   for (; j + kLanes <= end; j += kLanes) all = M::accumulate(all, at(j));
   if (j < end) {
     const Vec tail = body.template term<Vec>(Step<S>{}, r, row, TailVec{j, end - j});
-    all = M::accumulate(all, Vec::set(M::identity(), tail, end - j));
+    all = M::accumulate(all, Vec::set(M::nothing(), tail, end - j));
   }
   return M::horizontal(all);
+}
+
+// Tells the body what pass S has reduced a row to: a number, or two.
+template <int S, class Body, class State>
+RF_FN void set_result(const Body& body, typename Body::Row& r, long row, const State& state) {
+  if constexpr (std::is_same_v<State, SumAndSquares::State>) {
+    Real values[2];
+    state.get(values);
+    body.set(Step<S>{}, r, row, values);
+  } else {
+    body.set(Step<S>{}, r, row, state.get());
+  }
 }
 
 template <int S, class Body> RF_FN void passes(const Body&, typename Body::Row&, long, long, List<>) {}
@@ -64,7 +76,7 @@ RF_FN void passes(const Body& body, typename Body::Row& r, long row, long width,
   typename M::State state;
   for (long j = 0; j < width; j += kChunk)
     M::merge(state, accumulate_chunk<M, Body, S>(body, r, row, j, std::min(j + kChunk, width)));
-  body.set(Step<S>{}, r, row, state.get());
+  set_result<S>(body, r, row, state);
   passes<S + 1>(body, r, row, width, List<Rest...>{});
 }
 
@@ -74,15 +86,15 @@ template <int S, class Body, class M, class... Rest>
 void split_passes(const Body& body, typename Body::Row& r, long row, long width,
                   List<M, Rest...>) {
   const long chunks = (width + kChunk - 1) / kChunk;
-  std::vector<Real> partial(chunks);
+  std::vector<decltype(M::horizontal(M::identity()))> partial(chunks);
   at::parallel_for(0, chunks, 4, [&](long b, long e) {
     for (long c = b; c < e; c++)
       partial[c] = accumulate_chunk<M, Body, S>(body, r, row, c * kChunk,
                                             std::min((c + 1) * kChunk, width));
   });
   typename M::State state;
-  for (Real p : partial) M::merge(state, p);
-  body.set(Step<S>{}, r, row, state.get());
+  for (const auto& p : partial) M::merge(state, p);
+  set_result<S>(body, r, row, state);
   split_passes<S + 1>(body, r, row, width, List<Rest...>{});
 }
 
