@@ -9,8 +9,9 @@ under the same flags, these are read from a precompiled header: of what each sou
 and nothing else, so that one which forgets a header fails here, too.
 
 An optimizing compiler takes three times as long as one that does not optimize. Tests that ask what
-a kernel computes, not how fast, do without (`OPTIMIZE` in the environment), and with the fastest
-linker that there is.
+a kernel computes, not how fast, do without (`OPTIMIZE` in the environment), with the fastest linker
+that there is, and read a file that is compiled as two units as one: side by side they are there
+sooner, and cost half as much again (`PARTS` keeps them).
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from pathlib import Path
 
 FOLDER = "REFOLD_TEST_HEADERS"
 OPTIMIZE = "REFOLD_TEST_OPTIMIZE"  # takes the place of -O3; empty: nothing is replaced
+PARTS = "REFOLD_TEST_PARTS"  # set: two units stay two
 WORTH_IT = 3  # precompiling takes as long as reading them three times
 REAL = "c++"
+# headers that a source reads only if it defines one of these
+SELDOM = {"#include <ATen/cpu/vec/vec.h>": ("#define RF_REAL", "#define RF_VECTORS")}
 LINKERS = ("mold", "gold")  # faster than the usual one, which takes a fifth of such a compilation
 
 
@@ -45,7 +49,8 @@ def install(folder: Path) -> None:
 def includes(source: str) -> str:
     """The headers of the system that a source includes, each once, in its order."""
     found = re.findall(r"(?m)^#(?:include <[^>]*>|define PY_SSIZE_T_CLEAN)$", source)
-    return "".join(f"{line}\n" for line in dict.fromkeys(found))
+    lines = [f for f in dict.fromkeys(found) if any(d in source for d in SELDOM.get(f, ("",)))]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def source_of(arguments: Sequence[str]) -> Path | None:
@@ -87,11 +92,22 @@ def precompiled(text: str, flags: Sequence[str], folder: Path) -> Path | None:
     return header
 
 
+def whole(source: Path, arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """All of a source in the place of its first unit, and nothing in that of another."""
+    unit = next((a for a in arguments if a.startswith("-DRF_UNIT=")), None)
+    rest = [a for a in arguments if a != unit]
+    if unit in (None, "-DRF_UNIT=0"):
+        return source, rest
+    return None, [*("-x", "c++"), *(os.devnull if a == str(source) else a for a in rest)]
+
+
 def main(arguments: Sequence[str]) -> None:
     source = source_of(arguments)
     if source is not None:
         instead = os.environ.get(OPTIMIZE) or "-O3"
         arguments = [instead if a == "-O3" else a for a in arguments]
+        if os.environ.get(OPTIMIZE) and not os.environ.get(PARTS):
+            source, arguments = whole(source, arguments)
     header = None
     if source is not None:
         text = includes(source.read_text())

@@ -54,7 +54,7 @@ def test_a_cache_of_the_caller(kind: type[Growing] | type[Fixed]) -> None:
     model, example = Attends().eval(), kind()
     with warnings.catch_warnings(record=True) as told, torch.no_grad():
         warnings.simplefilter("always")
-        fast = refold.optimize(model, torch.randn(2, 4, WIDTH), example)
+        fast = refold.optimize(model, torch.randn(2, 4, WIDTH), example, baselines=())
         assert example.count == 0 and (example.held is None or not example.held.any())
         mine, theirs = kind(), kind()
         for length in (4, 1, 1, 3):  # of a prompt, and of what follows it

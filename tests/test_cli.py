@@ -44,7 +44,9 @@ def test_optimize_writes_a_faster_accepted_file(tmp_path, more):
     text = out.read_text()
     assert "class ModelNew(Model)" in text
     assert "# The judge's quick verdict on this file: ACCEPTED, no disagreement found" in text
-    again = refold("judge", S0, out, *SMALL, "--quick", "--no-timing", "--json")
+    # the file with its stamp; all quick tests have just run
+    one = ("--only", "contract", "--only", "numerics")
+    again = refold("judge", S0, out, *SMALL, *one, "--quick", "--no-timing", "--json")
     assert again.returncode == 0, again.stdout
     assert json.loads(again.stdout)["status"] == "ACCEPTED"
 
@@ -182,7 +184,7 @@ def test_an_unexpected_error_is_one_line_too(tmp_path, monkeypatch, capsys):
     def fail(*_, **__):
         raise AssertionError("two\nlines")
 
-    monkeypatch.setattr("refold.pipeline.run", fail)
+    monkeypatch.setattr("refold.pipeline.written", fail)
     code, line = said(capsys, "optimize", S0, "-o", tmp_path / "fast.py", *SMALL)
     assert code == 1 and "unexpected AssertionError: two lines (--debug shows" in line
     assert not list(tmp_path.iterdir())

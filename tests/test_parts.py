@@ -10,10 +10,17 @@ import pytest
 import torch
 from torch import nn
 
+import compiler
 import refold
 from refold.runtime.library import _refold_compiled_cpp, _refold_ran
 
 Popen = subprocess.Popen
+
+
+@pytest.fixture(autouse=True)
+def two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled as two parts stays two; see tests/compiler.py."""
+    monkeypatch.setenv(compiler.PARTS, "1")
 
 
 class Net(nn.Module):

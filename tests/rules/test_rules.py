@@ -1,11 +1,14 @@
 """Every row of the tables is proved, and so is every guard; false rules are refuted."""
 
+import random
 from collections import Counter
 
 import pytest
+import torch
 
 from refold.rules import RULES, Rule
-from refold.rules.prove import prove, prove_guard, prove_marks
+from refold.rules.match import allowed
+from refold.rules.prove import Instance, draw_instance, prove, prove_guard, prove_marks
 
 from .false_rules import FALSE
 from .laws import fewer, further
@@ -53,3 +56,16 @@ def test_tables_are_not_empty() -> None:
     assert len(RULES) > 300
     assert len(MARKED) > 5
     assert len(FALSE) > 20
+
+
+@pytest.mark.parametrize("rule", RULES[::12], ids=lambda r: r.name)
+def test_the_guard_before_the_data_takes_the_same_instances(rule):
+    def drawn(guarded: bool) -> list[Instance]:
+        draw = random.Random(rule.name)
+        found = [draw_instance(rule, draw, guarded=guarded) for _ in range(300)]
+        return [i for i in found if i is not None and allowed(rule, i.found)]
+
+    before, behind = drawn(True), drawn(False)
+    assert [i.found for i in before] == [i.found for i in behind]
+    for a, b in zip(before, behind, strict=True):
+        assert all(torch.equal(a.data[n], b.data[n]) for n in b.data)

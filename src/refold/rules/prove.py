@@ -37,6 +37,7 @@ DATA: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "small": lambda t: t * 0.1,
     "ties": torch.round,
 }
+_NOT_TAKEN = (ValueError, RuntimeError, IndexError, TypeError)  # by the left side of a rule
 SPECIAL = (float("nan"), float("inf"), float("-inf"), 0.0, -0.0)
 
 
@@ -79,7 +80,7 @@ def prove(
         if compared >= instances:
             return None
         instance = draw_instance(rule, draw)
-        if instance is None or not allowed(rule, instance.found):
+        if instance is None:
             continue
         outcome = _compare(rule, instance, draw)
         if isinstance(outcome, Failure):
@@ -124,19 +125,20 @@ def _refuted(rule: Rule) -> bool:
 
 # --- drawing ------------------------------------------------------------------------------------
 def draw_instance(
-    rule: Rule, draw: random.Random, sizes: tuple[int, ...] = SIZES
+    rule: Rule, draw: random.Random, sizes: tuple[int, ...] = SIZES, guarded: bool = True
 ) -> Instance | None:
-    """Random values for the rule's variables; None where the left side does not take them.
+    """Random values for the rule's variables; None where the left side or the guard does not take
+    them.
 
-    sizes: what an axis may have.
+    sizes: what an axis may have. guarded: whether the guard is asked. It reads no data and refuses
+    nine of ten draws: so data are drawn, and the left side is run, behind it.
     """
     base = (draw.choice(OUTER), *(draw.choice(sizes) for _ in range(RANK - 1)))
     letters = {c[0]: draw.choice(sizes) for h in rule.holes.values() for c in h.dims}
     spatial_rank = draw.choice(SPATIAL_RANKS) if rule.is_of_images else 0
     found: dict[str, Any] = {}
-    data: dict[Node, torch.Tensor] = {}
-    kind = draw.choice(list(DATA))
-    generator = torch.Generator().manual_seed(draw.getrandbits(32))
+    leaves: list[tuple[Node, Hole]] = []
+    kind, seed = draw.choice(list(DATA)), draw.getrandbits(32)
     for hole in rule.holes.values():
         if hole.attribute:
             name = hole.name.rstrip("0123456789")
@@ -147,14 +149,28 @@ def draw_instance(
             alike = [h for h in rule.holes.values() if h.is_of_images and h.dims == hole.dims]
             if alike and alike[0] is not hole and draw.random() < 0.7:
                 shape = tuple(hint(d) for d in found[alike[0].name].shape)
-            found[hole.name] = _value(hole, shape, spatial_rank, kind, data, draw, generator)
+            found[hole.name] = _value(hole, shape, spatial_rank, leaves, draw)
     try:
         left = as_terms(rule.lhs(**arguments(rule, found)))
+    except _NOT_TAKEN:
+        return None
+    if guarded and not allowed(rule, found):
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    data = {node: _data(node, hole, kind, generator) for node, hole in leaves}
+    try:
         for t in left:
             run([t.node], data, {}, F64)
-    except (ValueError, RuntimeError, IndexError, TypeError):
+    except _NOT_TAKEN:
         return None
     return Instance(found, data)
+
+
+def _data(node: Node, hole: Hole, kind: str, generator: torch.Generator) -> torch.Tensor:
+    shape = tuple(hint(d) for d in node.shape)
+    if hole.index:
+        return torch.randint(0, 2, shape, generator=generator)
+    return DATA[kind](torch.randn(shape, generator=generator, dtype=F64))
 
 
 def _shape(
@@ -185,10 +201,8 @@ def _value(
     hole: Hole,
     shape: tuple[int, ...],
     spatial_rank: int,
-    kind: str,
-    data: dict[Node, torch.Tensor],
+    leaves: list[tuple[Node, Hole]],
     draw: random.Random,
-    generator: torch.Generator,
 ) -> Node:
     free = not (hole.parametric or hole.dims or hole.boolean or hole.index)
     # of what may be one element
@@ -199,13 +213,13 @@ def _value(
         value = draw.choice((-2.0, -1.0, 0.0, 0.0, 0.5, 1.0, 3.0))
         if not (hole.nonnegative and value < 0) and not (hole.nonpositive and value > 0):
             return as_scalar(value, F64)
-    name = f"{hole.name}{len(data)}"
+    name = f"{hole.name}{len(leaves)}"
     if hole.index:
         node = leaf("input", shape, torch.int64, name=name, index=0)
-        data[node] = torch.randint(0, 2, shape, generator=generator)
+        leaves.append((node, hole))
         return node
     node = leaf("param" if hole.parametric else "input", shape, F64, **_names(hole, name))
-    data[node] = DATA[kind](torch.randn(shape, generator=generator, dtype=F64))
+    leaves.append((node, hole))
     if hole.boolean:
         return make("gt", node, as_scalar(0.0, F64))
     if hole.nonnegative:

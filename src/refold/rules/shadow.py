@@ -104,10 +104,11 @@ def losses(
     for _ in range(tries):
         if compared >= instances:
             return
-        instance = draw_instance(rule, draw, SIZES)
+        # what becomes safe may satisfy the guard only then
+        instance = draw_instance(rule, draw, SIZES, guarded=not marked)
         if instance is not None and marked:
             instance = _made_safe(rule, instance, draw)
-        if instance is None or not allowed(rule, instance.found):
+        if instance is None or (marked and not allowed(rule, instance.found)):
             continue
         if marked and not is_safe(rule, instance.found):
             continue
