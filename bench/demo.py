@@ -3,7 +3,7 @@
     python bench/demo.py [S0 S1 ...] [--full]
 
 On the GPU where there is one, at full size and one model at a time. Else on the CPU, at sizes at
-which eager takes about a fifth of a second, and two models side by side: one is derived, compiled
+which eager takes about a tenth of a second, and two models side by side: one is derived, compiled
 or judged beside another, and who times is alone. `--full` takes the sizes of bench/results/cpu.csv.
 The emitted files stay in `out/`; open one.
 """
@@ -53,7 +53,7 @@ def cells(row: dict[str, Any]) -> list[str]:
         word if len(word) <= 13 else "failed",  # reasons stand below the table
         *(f"{e:.1e}" if e is not None else "n/a" for e in errors),
         *(seconds(t / 1e3) if t else "n/a" for t in times),
-        f"{row['speedup']:.2f}x" if row.get("speedup") else "",
+        f"{row['speedup']:.{2 if row['speedup'] < 100 else 0}f}x" if row.get("speedup") else "",
     ]
 
 

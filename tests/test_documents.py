@@ -18,6 +18,13 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert gone == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_indices_are_code(page: Path) -> None:
+    """Two pairs of brackets are a link to what is named elsewhere: the site is not built then."""
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.S)
+    assert not re.findall(r".*\]\[.*", text)
+
+
 def test_every_page_under_docs_is_named_by_another() -> None:
     named = "".join(p.read_text() for p in PAGES)
     for page in ROOT.glob("docs/*.md"):

@@ -66,7 +66,7 @@ def test_the_package(tmp_path: Path) -> None:
     assert "PASSED" in run(sys.executable, "-m", "twine", "check", "--strict", *made)
     venv.create(tmp_path / "empty", with_pip=True)
     python = str(tmp_path / "empty" / "bin" / "python")
-    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", made[0])
+    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", made[0], PYTHONPATH="")
     has = (
         "import importlib.resources as r, importlib.util as u; print(u.find_spec('refold').origin)"
     )
