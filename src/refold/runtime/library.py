@@ -71,8 +71,11 @@ def _refold_kept(name: str, made_of: Any, compiled: Callable[[str], Any]) -> tup
         folder = os.path.join(root, f"{name}_{key}")
         with _refold_alone(f"{folder}.lock"):
             begun = time.perf_counter()
-            found = _refold_stamped(folder)  # compiled by another process meanwhile
-            found = found or _refold_compiled(folder, compiled)
+            found = _refold_stamped(folder)
+            if found is not None:
+                _refold_cache_log.info("refold: %s: compiled by another process", name)
+                return found, None
+            found = _refold_compiled(folder, compiled)
             spent = time.perf_counter() - begun
             _refold_cache_log.info("refold: %s: compiled in %.1f s into %s", name, spent, root)
             return found, None
