@@ -7,7 +7,7 @@ union remembers its reason in a forest over the nodes, from which `proof` reads 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -25,7 +25,21 @@ class Congruent:
     crossed: bool
 
 
-Reason: TypeAlias = "Rule | Congruent"
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """`before` equals `after` by a rule.
+
+    instance: makes the rule's left side as it was found. Other nodes than `before` may be that: the
+    root of the pattern and what is below it were looked for among all that was equal to them.
+    """
+
+    rule: Rule
+    before: Node
+    after: Node
+    instance: Callable[[], Node] | None = None
+
+
+Reason: TypeAlias = "Applied | Congruent"
 
 
 class EGraph:
@@ -123,11 +137,13 @@ class EGraph:
         kinds = tuple(type(v) for _, v in node.attrs)
         return (node.op, node.attrs, kinds, tuple(classes), node.shape, node.dtype)
 
-    def union(self, a: Node, b: Node, rule: Rule) -> bool:
-        """Record that `a` equals `b` by `rule`; False if that was known."""
+    def union(
+        self, a: Node, b: Node, rule: Rule, instance: Callable[[], Node] | None = None
+    ) -> bool:
+        """Record that `a` equals `b` by `rule`; False if that was known. instance: see Applied."""
         self.add(a)
         self.add(b)
-        changed = self._union(a, b, rule)
+        changed = self._union(a, b, Applied(rule, a, b, instance))
         self.rebuild()
         return changed
 
@@ -189,10 +205,16 @@ class EGraph:
                 return
             above, node, why = node, next_up[0], next_up[1]
 
-    def proof(self, pairs: Iterable[tuple[Node, Node]]) -> Iterator[tuple[Node, Node, Rule]]:
-        """Rule applications that lead from the first of each pair to its second, each once."""
+    def proof(
+        self, pairs: Iterable[tuple[Node, Node]], whole: bool = True
+    ) -> Iterator[tuple[Node, Node, Rule]]:
+        """Rule applications that lead from the first of each pair to its second, each once.
+
+        That the left side of one was in the graph has its own reasons, which come before it; not
+        where `whole` is false.
+        """
         done: set[tuple[Node, Node]] = set()
-        applied: set[frozenset[Node]] = set()
+        applied: set[Applied] = set()
         stack: list[tuple[Node, Node, Rule | None]] = [(a, b, None) for a, b in pairs]
         stack.reverse()
         while stack:
@@ -205,10 +227,14 @@ class EGraph:
             done.add((a, b))
             todo: list[tuple[Node, Node, Rule | None]] = []
             for x, y, reason in self._path(a, b):
-                if isinstance(reason, Rule):
-                    if frozenset((x, y)) not in applied:
-                        applied.add(frozenset((x, y)))
-                        todo.append((x, y, reason))
+                if isinstance(reason, Applied):
+                    if reason not in applied:
+                        applied.add(reason)
+                        if whole and reason.instance is not None:
+                            left = reason.instance()
+                            if self.add(left) == self.find(reason.before):
+                                todo.append((reason.before, left, None))
+                        todo.append((x, y, reason.rule))
                 else:
                     ys = y.inputs[::-1] if reason.crossed else y.inputs
                     todo.extend((u, v, None) for u, v in zip(x.inputs, ys, strict=True))

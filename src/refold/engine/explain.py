@@ -124,12 +124,15 @@ class Saving:
         return apart
 
 
-def proof(egraph: EGraph, before: Graph, after: Graph) -> list[Rewrite]:
-    """Applications of rules by which `after` follows from `before`, each once, in order."""
+def proof(egraph: EGraph, before: Graph, after: Graph, whole: bool = True) -> list[Rewrite]:
+    """Applications of rules by which `after` follows from `before`, each once, in order.
+
+    whole: with the reasons why the left sides of these are there.
+    """
     pairs = list(zip(before.roots(), after.roots(), strict=True))
     for _, new in pairs:
         egraph.add(new)
-    return [Rewrite(rule, a, b) for a, b, rule in egraph.proof(pairs)]
+    return [Rewrite(rule, a, b) for a, b, rule in egraph.proof(pairs, whole)]
 
 
 def short(node: Node, depth: int) -> str:

@@ -82,6 +82,10 @@ def optimize(
         return optimize(graph, pricer, strict=True, unsafe=unsafe, banned=banned, budget=budget)
     # the directed pass knows its way; the e-graph's forest knows one, by detours at times
     way = tuple(rewrites if best is normal else proof(egraph, graph, best))
+    if not strict and _is_detour(egraph, graph, best, way):
+        kept = optimize(graph, pricer, strict=True, unsafe=unsafe, banned=banned, budget=budget)
+        if kept.price_after <= prices[best]:  # the stronger promise costs nothing
+            return kept
     steps = explain(way, pricer)
     return Optimized(
         best,
@@ -93,6 +97,13 @@ def optimize(
         _originals(egraph, graph, best),
         way,
     )
+
+
+def _is_detour(egraph: EGraph, graph: Graph, best: Graph, way: Iterable[Rewrite]) -> bool:
+    """Do only reasons for the left sides of steps hold for finite values alone? Then another way
+    may do without these."""
+    alone = (step.rule.exact for step in proof(egraph, graph, best, whole=False))
+    return any(step.rule.exact == EXACT[-1] for step in way) and EXACT[-1] not in alone
 
 
 def _originals(egraph: EGraph, before: Graph, after: Graph) -> dict[Node, Node]:

@@ -6,7 +6,7 @@ machine. It is set so that an ordinary machine needs less than half a second.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,7 +15,15 @@ from refold.engine.normalise import Ban, Normaliser, index, same_type
 from refold.ir import Node
 from refold.ir.graph import within
 from refold.ir.node import rebuild
-from refold.rules.match import Binding, allowed, is_safe, match_next, matches, replacement
+from refold.rules.match import (
+    Binding,
+    allowed,
+    instance,
+    is_safe,
+    match_next,
+    matches,
+    replacement,
+)
 from refold.rules.rule import Rule
 from refold.rules.term import Var
 
@@ -41,6 +49,20 @@ class Budget:
         )
 
 
+@dataclass(frozen=True)
+class Application:
+    """A rule at nodes `old`, which become `new`."""
+
+    rule: Rule
+    old: tuple[Node, ...]
+    new: tuple[Node, ...]
+    found: Binding
+
+    def left(self, i: int) -> Callable[[], Node]:
+        """What makes the rule's i-th left side, of the values that were found for its variables."""
+        return lambda: instance(self.rule, self.found)[i]
+
+
 # A pattern is at most this many ops deep below its root: how far a change can wake up readers.
 DEPTH = 2
 # With how many of the values that come after it a value is merged. Of many maps of one input, all
@@ -60,7 +82,7 @@ def saturate(
     attempts = instances = 0
     while woken:
         before = len(egraph.nodes)
-        found: list[tuple[Rule, tuple[Node, ...], tuple[Node, ...]]] = []
+        found: list[Application] = []
         for node in woken:
             if not node.is_float or egraph.parametric(node) or egraph.is_loop(node):
                 continue
@@ -75,9 +97,10 @@ def saturate(
             if attempts > budget.attempts or instances >= budget.instances:
                 break
         changed: list[Node] = []
-        for rule, old, right in found:
-            for a, b in zip(old, right, strict=True):
-                if egraph.union(a, _parameters(egraph, directed, b), rule):
+        for application in found:
+            for i, a in enumerate(application.old):
+                made = _parameters(egraph, directed, application.new[i])
+                if egraph.union(a, made, application.rule, application.left(i)):
                     changed.append(a)
             if egraph.dynamic > budget.nodes:
                 return
@@ -123,14 +146,14 @@ def merge(egraph: EGraph, rules: Iterable[Rule]) -> None:
         for both, other in _pairs(rule, node, egraph)
         for application in _apply(rule, (node, other), both)
     ]
-    for rule, old, new in found:
-        for a, b in zip(old, new, strict=True):
-            egraph.union(a, b, rule)
+    for application in found:
+        for i, (a, b) in enumerate(zip(application.old, application.new, strict=True)):
+            egraph.union(a, b, application.rule, application.left(i))
 
 
 def _applications(
     rule: Rule, node: Node, egraph: EGraph, seen: set[tuple[object, ...]]
-) -> Iterator[tuple[Rule, tuple[Node, ...], tuple[Node, ...]]]:
+) -> Iterator[Application]:
     """The new ones: a node that is woken again has most of its instances from before."""
     for found in matches(rule, node, egraph):
         instance = (rule.name, node, *found.values())
@@ -139,13 +162,11 @@ def _applications(
             yield from _apply(rule, (node,), found)
 
 
-def _apply(
-    rule: Rule, old: tuple[Node, ...], found: Binding
-) -> Iterator[tuple[Rule, tuple[Node, ...], tuple[Node, ...]]]:
+def _apply(rule: Rule, old: tuple[Node, ...], found: Binding) -> Iterator[Application]:
     new = replacement(rule, found)
     if new is None or not all(same_type(a, b) for a, b in zip(new, old, strict=True)):
         return
-    yield rule, old, new
+    yield Application(rule, old, new, found)
 
 
 def _pairs(rule: Rule, node: Node, egraph: EGraph) -> Iterator[tuple[Binding, Node]]:

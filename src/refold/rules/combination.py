@@ -8,7 +8,7 @@ out of it, and the others keep their order.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from refold.ir import Node, as_scalar, make
@@ -104,26 +104,45 @@ def _scaled(node: Node, part: Part) -> Part:
     return Part(part.atom, part.path, number, factors)
 
 
-def pairs(root: Node, op: str | None, shared: Sequence[int]) -> Iterator[tuple[Part, Part]]:
+@dataclass(frozen=True)
+class Form:
+    """What a rule asks of one of two terms: its op, None for any value, and where in it the values
+    are that both terms share: of each, which input of each node leads there."""
+
+    op: str | None
+    shared: tuple[tuple[int, ...], ...] = ((),)
+
+    def key(self, atom: Node) -> tuple[Node, ...] | None:
+        """The shared values of a term; None where it has no such inputs."""
+        found = []
+        for path in self.shared:
+            at = atom
+            for i in path:
+                if i >= len(at.inputs):
+                    return None
+                at = at.inputs[i]
+            found.append(at)
+        return tuple(found)
+
+
+def pairs(root: Node, one: Form, other: Form) -> Iterator[tuple[Part, Part]]:
     """A term of either side of a sum or difference; those of one side have met each other.
 
-    op: of both terms, of which the inputs of these numbers are the same; None for two terms of one
-    value.
+    The first of a pair has the form `one`, the second the form `other`: of two forms that differ
+    the first may be on either side.
     """
     if root.op not in SUMS or not _is_combination(root):
         return
-
-    def key(part: Part) -> object:
-        return part.atom if op is None else tuple(part.atom.inputs[i] for i in shared)
-
-    found = _by_op(root).get(op, ())
-    right: dict[object, list[Part]] = {}
-    for part in found:
-        if part.path[0] == 1:
-            right.setdefault(key(part), []).append(part)
-    if right:
-        for first in (p for p in found if p.path[0] == 0):
-            yield from ((first, second) for second in right.get(key(first), ()))
+    for side in (0, 1) if one != other else (0,):
+        seconds: dict[object, list[Part]] = {}
+        for part in _by_op(root).get(other.op, ()):
+            if part.path[0] != side:
+                seconds.setdefault(other.key(part.atom), []).append(part)
+        if seconds:
+            for first in _by_op(root).get(one.op, ()):
+                key = one.key(first.atom)
+                if first.path[0] == side and key is not None:
+                    yield from ((first, second) for second in seconds.get(key, ()))
 
 
 def _by_op(root: Node) -> Mapping[str | None, list[Part]]:
@@ -140,7 +159,8 @@ def _by_op(root: Node) -> Mapping[str | None, list[Part]]:
 
 def without(root: Node, first: Part, second: Part) -> Node | None:
     """What is left of a sum or difference without a term of either side; None where nothing is."""
-    left, right = (_without(root.inputs[p.path[0]], p.path[1:]) for p in (first, second))
+    terms = sorted((first, second), key=lambda part: part.path[0])
+    left, right = (_without(root.inputs[p.path[0]], p.path[1:]) for p in terms)
     return _sum(root, left, right)
 
 

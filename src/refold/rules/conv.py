@@ -24,7 +24,7 @@ from refold.rules.image import (
     swapped,
 )
 from refold.rules.rule import Rule
-from refold.rules.safety import is_map
+from refold.rules.safety import is_map, is_tame
 from refold.rules.term import (
     Term,
     conv,
@@ -191,6 +191,29 @@ RESULTS = (
         "A shift of each channel of the result is a part of the bias.",
         simplify=False,
     ),
+    Rule(
+        "known-scale-into-transposed-convolution",
+        TRANSPOSED.format("!", "!", "s[1,F?,1...]!"),
+        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: (
+            conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding) * s
+        ),
+        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: conv_transpose(
+            x,
+            _second_scaled(w, s, strides, groups),
+            _scaled(b, s, strides),
+            strides,
+            paddings,
+            dilations,
+            groups,
+            output_padding,
+        ),
+        "reals",
+        "A factor that is a known number scales the weights and the bias of each channel.",
+        where=lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: is_tame(s),
+        simplify=False,
+        mark="range",
+    ),
+    # a parameter that is NaN is not seen in places that meet nothing of the image
     Rule(
         "scale-into-transposed-convolution",
         TRANSPOSED.format("!", "!", "s[1,F?,1...]!"),

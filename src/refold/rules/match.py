@@ -14,7 +14,7 @@ from refold.ir.bounds import Interval
 from refold.ir.facts import bounds
 from refold.ir.graph import is_parametric
 from refold.rules import combination
-from refold.rules.combination import Part
+from refold.rules.combination import Form, Part
 from refold.rules.rule import Hole, Rule
 from refold.rules.term import App, Num, Term, Value, Var
 
@@ -76,14 +76,28 @@ def _among_terms(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
     """Every pair of terms of a combination of which a rule about terms speaks."""
     first, second, rest = rule.two_terms()
     one, other = (t.args[0] if isinstance(t, App) else t for t in (first, second))
-    op, shared = None, []
-    if isinstance(one, App) and isinstance(other, App):
-        op, shared = one.op, [i for i, v in enumerate(one.args) if v == other.args[i]]
-    for a, b in combination.pairs(node, op, shared):
+    paths, further = _paths(one), _paths(other)
+    shared = [name for name in paths if name in further]
+    forms = [
+        Form(t.op if isinstance(t, App) else None, tuple(at[name] for name in shared))
+        for t, at in ((one, paths), (other, further))
+    ]
+    for a, b in combination.pairs(node, *forms):
         for found in _of_pair(first, second, a, b, rule.holes, view):
             left = combination.without(node, a, b)
             if (left is None) == (rest is None):
                 yield found if rest is None else {**found, rest.name: left}
+
+
+def _paths(term: Term) -> dict[str, tuple[int, ...]]:
+    """Where in a term its variables are: which argument of each op leads there."""
+    if isinstance(term, Var):
+        return {term.name: ()}
+    found: dict[str, tuple[int, ...]] = {}
+    for i, argument in enumerate(term.args if isinstance(term, App) else ()):
+        for name, path in _paths(argument).items():
+            found.setdefault(name, (i, *path))
+    return found
 
 
 def _of_pair(
@@ -135,6 +149,12 @@ def replacement(rule: Rule, found: Binding) -> tuple[Node, ...] | None:
         return None
     terms = made if isinstance(made, tuple) else (made,)
     return tuple(t.node for t in terms)
+
+
+def instance(rule: Rule, found: Binding) -> tuple[Node, ...]:
+    """The left side on the bound values."""
+    made = rule.lhs(**arguments(rule, found))
+    return tuple(t.node for t in (made if isinstance(made, tuple) else (made,)))
 
 
 def arguments(rule: Rule, found: Mapping[str, Any]) -> Binding:

@@ -1,43 +1,25 @@
 """Prove a rule: run its two sides in float64 on many random instances and compare.
 
-An instance draws a shape for every variable, values for every attribute, and data of one kind:
-normal, shifted, scaled up and down, integers with ties. Instances that the left side's ops do not
-take, or that the guard refuses, are drawn again; a proof that compared too few says so and fails.
-Values known to be >= 0 are drawn so; others are now and then ranges or plain numbers, so that
-guards which ask for bounds are tried as well.
+Instances that the left side's ops do not take, or that the guard refuses, are drawn again
+(instances.py); a proof that compared too few says so and fails.
 
 A guard is proved too: without it, some instance must fail. A guard that may be dropped is useless.
 """
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from refold.ir import Node, as_scalar, hint, leaf, make
+from refold.ir import Node
 from refold.ir.evaluate import run
-from refold.ir.shapes import RANK
-from refold.rules.match import allowed, arguments
-from refold.rules.rule import Hole, Rule
-from refold.rules.term import AXES, Term
+from refold.rules.instances import F64, SPATIAL_RANKS, Instance, as_terms, draw_instance
+from refold.rules.match import arguments
+from refold.rules.rule import Rule
 
-F64 = torch.float64
-SIZES = (1, 2, 3, 4, 6)
-OUTER = (1, 1, 2)  # of the axis that images of three dimensions alone have
-SPATIAL_RANKS = (1, 2, 3)
-DATA: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "normal": lambda t: t,
-    "shifted": lambda t: t + 3,
-    "large": lambda t: t * 10,
-    "small": lambda t: t * 0.1,
-    "ties": torch.round,
-}
-_NOT_TAKEN = (ValueError, RuntimeError, IndexError, TypeError)  # by the left side of a rule
 SPECIAL = (float("nan"), float("inf"), float("-inf"), 0.0, -0.0)
 
 
@@ -51,14 +33,6 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.reason} at {self.shapes}"
-
-
-@dataclass(frozen=True)
-class Instance:
-    """Values for a rule's variables: nodes, and the data of their leaves."""
-
-    found: dict[str, Any]
-    data: dict[Node, torch.Tensor]
 
 
 class ProofError(Exception):
@@ -121,190 +95,6 @@ def _refuted(rule: Rule) -> bool:
         except ProofError:
             continue
     return False
-
-
-# --- drawing ------------------------------------------------------------------------------------
-def draw_instance(
-    rule: Rule, draw: random.Random, sizes: tuple[int, ...] = SIZES, guarded: bool = True
-) -> Instance | None:
-    """Random values for the rule's variables; None where the left side or the guard does not take
-    them.
-
-    sizes: what an axis may have. guarded: whether the guard is asked. It reads no data and refuses
-    nine of ten draws: so data are drawn, and the left side is run, behind it.
-    """
-    base = (draw.choice(OUTER), *(draw.choice(sizes) for _ in range(RANK - 1)))
-    letters = {c[0]: draw.choice(sizes) for h in rule.holes.values() for c in h.dims}
-    spatial_rank = draw.choice(SPATIAL_RANKS) if rule.is_of_images else 0
-    found: dict[str, Any] = {}
-    leaves: list[tuple[Node, Hole]] = []
-    kind, seed = draw.choice(list(DATA)), draw.getrandbits(32)
-    for hole in rule.holes.values():
-        if hole.attribute:
-            name = hole.name.rstrip("0123456789")
-            found[hole.name] = _attribute(name, base, spatial_rank, found, draw)
-        else:
-            shape = _shape(hole, base, letters, spatial_rank, draw)
-            # images of which a rule is about two: alike half of the time
-            alike = [h for h in rule.holes.values() if h.is_of_images and h.dims == hole.dims]
-            if alike and alike[0] is not hole and draw.random() < 0.7:
-                shape = tuple(hint(d) for d in found[alike[0].name].shape)
-            found[hole.name] = _value(hole, shape, spatial_rank, leaves, draw)
-    try:
-        left = as_terms(rule.lhs(**arguments(rule, found)))
-    except _NOT_TAKEN:
-        return None
-    if guarded and not allowed(rule, found):
-        return None
-    generator = torch.Generator().manual_seed(seed)
-    data = {node: _data(node, hole, kind, generator) for node, hole in leaves}
-    try:
-        for t in left:
-            run([t.node], data, {}, F64)
-    except _NOT_TAKEN:
-        return None
-    return Instance(found, data)
-
-
-def _data(node: Node, hole: Hole, kind: str, generator: torch.Generator) -> torch.Tensor:
-    shape = tuple(hint(d) for d in node.shape)
-    if hole.index:
-        return torch.randint(0, 2, shape, generator=generator)
-    return DATA[kind](torch.randn(shape, generator=generator, dtype=F64))
-
-
-def _shape(
-    hole: Hole,
-    base: tuple[int, ...],
-    letters: dict[str, int],
-    spatial_rank: int,
-    draw: random.Random,
-) -> tuple[int, ...]:
-    # a third of the variables have the base shape, the others are of size one here and there
-    whole = draw.random() < 0.34
-    shape = [d if whole or draw.random() < 0.5 else 1 for d in base]
-    if hole.is_of_images or (spatial_rank and not hole.dims and draw.random() < 0.7):
-        shape = [1] * RANK
-    sizes = hole.sizes(spatial_rank)
-    one_place = draw.random() < 0.2
-    for i, letter in enumerate(sizes, RANK - len(sizes)):
-        if letter.isdigit():
-            shape[i] = int(letter)
-        elif letter != "_":
-            shape[i] = 1 if letter.endswith("?") and draw.random() < 0.3 else letters[letter[0]]
-        elif hole.is_of_images:
-            shape[i] = 1 if one_place else draw.choice(SIZES)
-    return tuple(shape)
-
-
-def _value(
-    hole: Hole,
-    shape: tuple[int, ...],
-    spatial_rank: int,
-    leaves: list[tuple[Node, Hole]],
-    draw: random.Random,
-) -> Node:
-    free = not (hole.parametric or hole.dims or hole.boolean or hole.index)
-    # of what may be one element
-    number = all(size.startswith("1") or size.endswith("?") for size in hole.dims) and hole.dims
-    # a factor of images that has one element is a number most of the time, as guards want it
-    often = 0.7 if number and spatial_rank and set(hole.dims) == {"1"} else 0.3
-    if (free and draw.random() < 0.1) or (number and draw.random() < often):
-        value = draw.choice((-2.0, -1.0, 0.0, 0.0, 0.5, 1.0, 3.0))
-        if not (hole.nonnegative and value < 0) and not (hole.nonpositive and value > 0):
-            return as_scalar(value, F64)
-    name = f"{hole.name}{len(leaves)}"
-    if hole.index:
-        node = leaf("input", shape, torch.int64, name=name, index=0)
-        leaves.append((node, hole))
-        return node
-    node = leaf("param" if hole.parametric else "input", shape, F64, **_names(hole, name))
-    leaves.append((node, hole))
-    if hole.boolean:
-        return make("gt", node, as_scalar(0.0, F64))
-    if hole.nonnegative:
-        return make("abs", node)
-    if hole.nonpositive:
-        return make("mul", make("abs", node), as_scalar(-1.0, F64))
-    if free and draw.random() < 0.2:
-        return make("add", make("sigmoid", node), as_scalar(draw.choice((-2.0, 0.0, 2.0)), F64))
-    return node
-
-
-def _names(hole: Hole, name: str) -> dict[str, Any]:
-    return {"name": name} if hole.parametric else {"name": name, "index": 0}
-
-
-def _attribute(
-    kind: str, base: tuple[int, ...], spatial_rank: int, found: dict[str, Any], draw: random.Random
-) -> Any:
-    if kind == "axes":
-        if any("axes" in k for k in found) and draw.random() < 0.3:
-            return next(v for k, v in found.items() if "axes" in k)
-        if "axis" in found and draw.random() < 0.5:
-            return (found["axis"],)
-        if (
-            spatial_rank and draw.random() < 0.7
-        ):  # all spatial axes, with the channels or the batch; channels
-            every, batch, channel = AXES[-spatial_rank:], -spatial_rank - 2, -spatial_rank - 1
-            ways = (every, every, (channel, *every), (batch, *every), (channel,))
-            return draw.choice(ways)
-        return tuple(sorted(draw.sample(AXES, draw.choice((1, 1, 1, 2, 2, 3)))))
-    if kind == "axis":
-        return draw.choice((*AXES, -1))
-    if kind == "shape":
-        return _reshaped(base, found, draw)
-    if kind == "order":
-        return tuple(draw.sample(range(RANK), RANK))
-    each: dict[str, tuple[int, ...]] = {
-        "strides": (1, 1, 1, 2, 3),
-        "paddings": (0, 0, 1, 2),
-        "dilations": (1, 1, 1, 2),
-        "output_padding": (0, 0, 0, 1),
-        "sizes": (1, 2, 2, 3),
-    }
-    if kind in each:
-        # alike on all axes half of the time, as most rules want some to be one or zero
-        drawn = [draw.choice(each[kind]) for _ in range(spatial_rank)]
-        return tuple(drawn) if draw.random() < 0.5 else (drawn[0],) * spatial_rank
-    choices: dict[str, tuple[Any, ...]] = {
-        "correction": (0, 0, 1),
-        "start": (0, 1, 2),
-        "length": (1, 2, 3),
-        "size": (1, 2, 3),
-        "stride": (1, 2, 3),
-        "padding": (0, 0, 1),
-        "count_include_pad": (True, False),
-        "ceil_mode": (False, False, True),
-        "slope": (-0.5, -2.0, 0.01, 0.2, 1.5),
-        "alpha": (-1.5, 0.5, 1.0, 1.5),
-        "beta": (1.0, 2.0),
-        "threshold": (-1.0, 20.0, 40.0),
-        "groups": (1, 1, 2, 3),
-    }
-    return draw.choice(choices[kind])
-
-
-def _reshaped(base: tuple[int, ...], found: dict[str, Any], draw: random.Random) -> Any:
-    """A shape of as many elements as the first value has, or one that it spreads to."""
-    shapes = [[hint(d) for d in v.shape] for v in found.values() if isinstance(v, Node)]
-    shape = list(draw.choice(shapes))
-    how = draw.randrange(5)
-    if how == 0:
-        return base
-    if how == 4:  # neighbours become one
-        first, last = sorted(draw.sample(range(RANK), 2))
-        whole = math.prod(shape[first : last + 1])
-        return (*(1,) * (last - first), *shape[:first], whole, *shape[last + 1 :])
-    if how == 1:
-        return tuple(d if d != 1 or draw.random() < 0.5 else draw.choice(SIZES) for d in shape)
-    sizes = [d for d in shape[:-1] if d != 1]
-    if len(sizes) > 1 and draw.random() < 0.5:
-        sizes = [sizes[0] * sizes[1], *sizes[2:]]
-    draw.shuffle(sizes)
-    ones = [1] * (RANK - 1 - len(sizes))
-    rows = [*ones, *sizes] if draw.random() < 0.5 else [*sizes, *ones]
-    return (*rows, shape[-1]) if how == 2 else (shape[-1], *rows)
 
 
 # --- comparing ----------------------------------------------------------------------------------
@@ -379,10 +169,6 @@ def _differ(rule: Rule, x: torch.Tensor, y: torch.Tensor) -> str:
     scale = x[known].abs().max().item() if known.any() else 0.0
     close = ((x - y).abs() <= 1e-9 * (1 + scale))[known]
     return "" if bool(close.all()) else "values differ"
-
-
-def as_terms(made: Term | tuple[Term, ...]) -> tuple[Term, ...]:
-    return made if isinstance(made, tuple) else (made,)
 
 
 __all__ = [

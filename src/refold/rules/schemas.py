@@ -70,8 +70,8 @@ class _Law:
         return self._rule(
             name,
             (f"s[{sizes}]!", f"t[{sizes}]!", *others),
-            lambda v: _two(v, self._term(v), self._term(v, "2")),
-            lambda v: _with_others(v, self._together(v, v["s"], v["t"])),
+            lambda v: two(v, self._term(v), self._term(v, "2")),
+            lambda v: with_others(v, self._together(v, v["s"], v["t"])),
             where=None if self.op.name in _SPREADING else self._may_be_combined,
             mark="range" if self.carried else None,
             terms=True,
@@ -110,8 +110,8 @@ class _Law:
         along, into = self.op.carries(v, self.group) or (-1, (-1,) * len(self.group))
         operands = [v[n] for n in self.names]
         for i, name, axis in zip(self.group, self.varied, into, strict=True):
-            a, b = (_factor(f, along, axis) for f in (s, t))
-            operands[i] = _weighted(v[name], a, v[f"{name}2"], b)
+            a, b = (factor_of(f, along, axis) for f in (s, t))
+            operands[i] = weighted(v[name], a, v[f"{name}2"], b)
         return self._on(v, operands)
 
     def _on(self, v: Values, operands: Sequence[Term]) -> Term:
@@ -128,7 +128,7 @@ class _Law:
         """
         if not self._are_alike(v):
             return False
-        if all(_number(v[f]) is not None for f in "st"):
+        if all(number_of(v[f]) is not None for f in "st"):
             return bool(self.carried) or all(is_tame(v[f]) for f in "st")
         window = v["strides"], v["paddings"], v["dilations"]
         return bool(self.carried) and meets(v["x"], v["w"], *window)
@@ -166,42 +166,42 @@ def _taking(names: Sequence[str], body: Function) -> Callable[..., Any]:
     return call
 
 
-def _two(v: Values, first: Term, second: Term) -> Term:
+def two(v: Values, first: Term, second: Term) -> Term:
     """Two terms, the others between them."""
     last: Term = second * v["t"]
-    return _with_others(v, first * v["s"]) + last
+    return with_others(v, first * v["s"]) + last
 
 
-def _with_others(v: Values, made: Term) -> Term:
+def with_others(v: Values, made: Term) -> Term:
     others: Term | None = v.get("r")
     return made if others is None else made + others
 
 
-def _weighted(v: Term, s: Factor, w: Term, t: Factor) -> Term:
+def weighted(v: Term, s: Factor, w: Term, t: Factor) -> Term:
     """`v * s + w * t`, without a product with one, nor with a number below zero if one is above."""
     if is_zero(v) and is_zero(w):
         return v
     if isinstance(t, float) and t < 0:
-        return _times(v, s) - _times(w, -t)
+        return times(v, s) - times(w, -t)
     if isinstance(s, float) and s < 0:
-        return _times(w, t) - _times(v, -s)
-    return _times(v, s) + _times(w, t)
+        return times(w, t) - times(v, -s)
+    return times(v, s) + times(w, t)
 
 
-def _times(v: Term, s: Factor) -> Term:
+def times(v: Term, s: Factor) -> Term:
     return v if s == 1.0 else v * s
 
 
-def _factor(s: Term | float, along: int, into: int) -> Factor:
+def factor_of(s: Term | float, along: int, into: int) -> Factor:
     """A factor of a result that varies along one of its axes, as one of an operand."""
     if isinstance(s, float):
         return s
-    if (number := _number(s)) is not None:
+    if (number := number_of(s)) is not None:
         return number
     return s if along == into or s.shape[along] == 1 else permute(s, swapped(along, into))
 
 
-def _number(s: Term) -> float | None:
+def number_of(s: Term) -> float | None:
     """The value of a Python number; None for a parameter, and for the size of an input."""
     value = s.node.get("value") if s.node.op == "scalar" else None
     return float(value) if isinstance(value, (bool, int, float)) else None
@@ -210,7 +210,7 @@ def _number(s: Term) -> float | None:
 def _multiple(v: Values) -> Term:
     """The value times the sum of both factors."""
     x: Term = v["x"]
-    s, t = (_number(v[f]) for f in "st")
+    s, t = (number_of(v[f]) for f in "st")
     return x * (s + t) if s is not None and t is not None else x * (v["s"] + v["t"])
 
 
@@ -244,7 +244,7 @@ VALUES = (
     rule_of(
         "value-terms",
         ("x", "s!", "t!"),
-        lambda v: _two(v, v["x"], v["x"]),
+        lambda v: two(v, v["x"], v["x"]),
         _multiple,
         "Two multiples of a value are one.",
         terms=True,
@@ -252,8 +252,8 @@ VALUES = (
     rule_of(
         "value-terms-among-others",
         ("x", "s!", "t!", "r"),
-        lambda v: _two(v, v["x"], v["x"]),
-        lambda v: _with_others(v, _multiple(v)),
+        lambda v: two(v, v["x"], v["x"]),
+        lambda v: with_others(v, _multiple(v)),
         "Two multiples of a value are one, also where others are added to them.",
         mark="cancels",
         safe=lambda v: is_map(v["x"]),
