@@ -85,7 +85,7 @@ def started(text: str, module: nn.Module, inputs: Sequence[Any], training: bool)
     with torch.no_grad():
         found = introspect.fallback_reason(fast, inputs)
         assert found is None, found
-        for space, caches in pipeline._programs(fast):
+        for space, caches in introspect.programs(fast):
             for mode in ("train" if training else "eval", "both"):
                 if mode in space["_refold_file"].modes:
                     prepare = space.get(f"_refold_prepare_{mode}") or space["_refold_prepare"]

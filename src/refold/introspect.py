@@ -98,7 +98,7 @@ def fallback_reason(fast: torch.nn.Module, example: Example | Sequence[Any]) -> 
     None. example: a call, or its positional arguments."""
     call = Example.of(example)
     reason = "the original forward is kept in this mode"
-    for namespace, caches in _programs(fast):
+    for namespace, caches in programs(fast):
         for name in ("train" if fast.training else "eval", "both"):
             if name in namespace["_refold_file"].modes:
                 of_mode = namespace.get(f"_refold_prepare_{name}")
@@ -112,7 +112,7 @@ def fallback_reason(fast: torch.nn.Module, example: Example | Sequence[Any]) -> 
     return reason
 
 
-def _programs(fast: torch.nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def programs(fast: torch.nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The globals of each emitted text that a module tries, and what it has folded for it."""
     if twin.is_twin(fast):
         return [(vars(p.namespace), caches) for p, caches in twin.state_of(fast).programs]

@@ -72,7 +72,7 @@ def test_model_computes_the_same(built: Any, name: str, target: str) -> None:
 
 def check_kernels(fast: nn.Module, inputs: list[Any], result: Result, target: str) -> None:
     """The price of a plan counts the kernels that a call starts on a GPU, PyTorch's own aside."""
-    (namespace, _), *_ = pipeline._programs(fast)
+    (namespace, _), *_ = introspect.programs(fast)
     launches = namespace["_refold_kernels"].launches
     for mode in result.modes:
         if mode.plan is None:
