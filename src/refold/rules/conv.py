@@ -211,7 +211,6 @@ RESULTS = (
         "A factor that is a known number scales the weights and the bias of each channel.",
         where=lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: is_tame(s),
         simplify=False,
-        mark="range",
     ),
     # a parameter that is NaN is not seen in places that meet nothing of the image
     Rule(
