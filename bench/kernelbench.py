@@ -31,7 +31,7 @@ EAGER_S = 0.05  # what eager's forward may take by prediction, on two cores
 def lines(row: Row) -> Iterator[dict[str, Any]]:
     """A row of the suite as rows of the record, whose columns are older."""
     for line in flat(row):
-        task, status, reason = line.pop("task"), line.pop("status"), line.pop("reason")
+        task, status, reason, _ = (line.pop(k) for k in ("task", "status", "reason", "verdict"))
         verdict = status if status == ACCEPTED and not reason else f"{status.lower()}: {reason}"
         yield {"system": task, "sizes": line.pop("sizes"), "verdict": verdict, **line}
 

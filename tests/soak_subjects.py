@@ -213,6 +213,7 @@ class _Session:
     seed: int = SEED
     secret: int = SEED
     random: bool = True
+    alone: bool = False
     cases: int = 0
     notes: list[str] = field(default_factory=list)
     assumptions: set[str] = field(default_factory=set)

@@ -23,7 +23,7 @@ from agree import check_values
 from refold import families, introspect, pipeline
 from refold.capture import capture
 from refold.convolve import ON_CPU, Choice, candidates
-from refold.derive import Options, derive
+from refold.derive import Derivation, Options, derive
 from refold.devices import DEVICES
 from refold.families import BY_NAME, FAMILIES, Family
 from refold.families.samples import Sample
@@ -64,6 +64,11 @@ def name_of(value: object) -> str | None:
 
 def plan_of(sample: Sample, device: Any, captures: dict[bool, Any]) -> Plan | None:
     """The plan of a sample for a device, or none. captures: kept from device to device."""
+    return derived(sample, device, captures).mode.plan
+
+
+def derived(sample: Sample, device: Any, captures: dict[bool, Any]) -> Derivation:
+    """A sample's way from its captured graph to its plan."""
 
     def once(module: nn.Module, example: Any, *, training: bool, **more: Any) -> Any:
         if training not in captures:
@@ -74,7 +79,7 @@ def plan_of(sample: Sample, device: Any, captures: dict[bool, Any]) -> Plan | No
     with mock.patch("refold.derive.capture", once):
         options = Options(measure=False, accuracy=False)
         (found,) = derive(sample.module(), sample.inputs(), device, options)
-    return found.mode.plan
+    return found
 
 
 @cache
