@@ -1,7 +1,16 @@
 """What the judge draws: inputs, layouts, states. Every function here is pure."""
 
 from refold.judge.draws.inputs import SCALES, alone, larger_batch, normal, resized, scalars, shapes
-from refold.judge.draws.layouts import LAID, axes, bedded, layouts, otherwise_laid, slices, twice
+from refold.judge.draws.layouts import (
+    LAID,
+    axes,
+    bedded,
+    layouts,
+    one_for_all,
+    otherwise_laid,
+    slices,
+    twice,
+)
 from refold.judge.draws.states import lattice, perturbed, rolled, signed
 from refold.judge.draws.trees import (
     all_finite,
@@ -31,6 +40,7 @@ __all__ = [
     "layouts",
     "mapped",
     "normal",
+    "one_for_all",
     "otherwise_laid",
     "perturbed",
     "resized",

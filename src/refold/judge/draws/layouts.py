@@ -131,6 +131,20 @@ def axes(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
         yield f"axis {axis} expanded", every(inputs, lambda t, a=axis: expanded(t, a))
 
 
+def one_for_all(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """One of several inputs with a single row, or column, which is for all where it is taken."""
+    count = len(tensors(inputs))
+    for at in range(count if count > 1 else 0):
+        for axis in (0, 1):
+            numbers = iter(range(count))
+
+            def narrowed(t: torch.Tensor, at: int = at, axis: int = axis, n: Any = numbers) -> Any:
+                fits = next(n) == at and t.dim() > axis and t.shape[axis] > 1
+                return t.narrow(axis, 0, 1).contiguous() if fits else t
+
+            yield f"input {at} with one for all along axis {axis}", every(inputs, narrowed)
+
+
 def otherwise_laid(t: torch.Tensor) -> torch.Tensor:
     """The same values in other strides: channels last, or the last two axes exchanged."""
     if t.dim() in (4, 5):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ _LIBRARIES = (
     *("REFOLD", "PYTEST"),
 )
 _NUMPY = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # as it is made
+_KERNELS = ("CPU", "CUDA", "AutogradCPU", "AutogradCUDA", "CompositeImplicitAutograd")
 _MIXED = "no single one: set for one backend alone"
 
 
@@ -68,8 +70,22 @@ def snapshot() -> dict[str, Any]:
         "switch interval of threads": sys.getswitchinterval(),
         "NumPy's errors": _numpy(),
         "environment": {k: v for k, v in os.environ.items() if not k.startswith(_LIBRARIES)},
+        "rights of new files": _umask(),
+        "logging": (logging.root.manager.disable, logging.root.level),
+        "operators of PyTorch's": sorted(n for n in torch.library._impls if _overrides(n)),
         "flush denormal": float(torch.tensor([1e-40]) * 1.0) == 0.0,
     }
+
+
+def _overrides(name: str) -> bool:
+    """Whether a Python function in the place of a kernel of PyTorch's; its own add other kinds."""
+    return name.startswith("aten/") and name.endswith(_KERNELS)
+
+
+def _umask() -> int:
+    before = os.umask(0o077)
+    os.umask(before)
+    return before
 
 
 def _hushed() -> int:

@@ -49,10 +49,12 @@ class Looks:
     outputs: dict[str, Tree]
     counts: dict[str, int]
     handles: list[Any]
+    given_to_hooks: list[tuple[torch.Tensor, torch.Tensor]]
     seen: list[list[Any]]
     identities: dict[str, dict[str, weakref.ref[torch.Tensor]]]
     device: torch.device
     wide: bool
+    _given: Callable[..., list[Any]]
 
     def look(self, of: str, label: str) -> None:
         """See the outputs of an earlier call once more: later calls must leave them alone."""
@@ -82,6 +84,43 @@ class Looks:
     def wants(self, of: str, label: str) -> None:
         """See whether an output of a call wants gradients."""
         self._see(label, FACT, any(t.requires_grad for t in tensors(self.outputs[of])))
+
+    def laid(self, of: str, label: str) -> None:
+        """See the strides of a call's outputs, of axes that have several elements."""
+        found = [
+            [stride for size, stride in zip(t.shape, t.stride(), strict=True) if size > 1]
+            for t in tensors(self.outputs[of])
+            if t.layout is torch.strided
+        ]
+        self._see(label, FACT, found)
+
+    def variables(self, names: list[str], label: str, model: str = "a") -> None:
+        """See whether ``state_dict(keep_vars=True)`` gives the tensors themselves."""
+        held, found = registered(self.models[model]), self.models[model].state_dict(keep_vars=True)
+        self._see(label, FACT, {n: found.get(n) is held.get(n) for n in names})
+
+    def listen(self, names: list[str], model: str = "a") -> None:
+        """Hooks on parameters, which count."""
+
+        def counted(name: str) -> Callable[[torch.Tensor], None]:
+            def count(_: torch.Tensor) -> None:
+                self.counts[name] += 1
+
+            return count
+
+        for name in names:
+            self.counts[name] = 0
+            tensor: Any = self._tensor(name, model)
+            self.handles.append(tensor.register_hook(counted(name)))
+
+    def kept_by_hooks(self, label: str) -> None:
+        """See whether any of what hooks were given is other than when it was taken down."""
+        changed = any(not torch.equal(copied(now), then) for now, then in self.given_to_hooks)
+        self._see(label, FACT, changed)
+
+    def remember_hooks(self) -> None:
+        """Take down what hooks were given, as it is now: parts may go on in place in a call."""
+        self.given_to_hooks = [(now, copied(now)) for now, _ in self.given_to_hooks]
 
     def nonzero(self, of: str, label: str) -> None:
         """See whether any output of a call is not zero."""
@@ -143,9 +182,19 @@ class Looks:
         def of_all(called: nn.Module, given: Any, output: Any) -> None:
             self.counts[kind] += called is module
 
+        def keep(_: nn.Module, given: Any, output: Any) -> None:
+            self.given_to_hooks += [(t, t) for t in tensors(output)]
+
+        def within(_: nn.Module, given: Any, output: Any) -> None:
+            if not self.counts[kind]:  # else this call is the one within
+                self.counts[kind] += 1
+                self.models[model](*self._given("x1"))
+
         register: dict[str, Callable[[], Any]] = {
             "pre": lambda: module.register_forward_pre_hook(pre),
             "forward": lambda: module.register_forward_hook(post),
+            "keeping": lambda: module.register_forward_hook(keep),
+            "calling": lambda: module.register_forward_hook(within),
             "backward": lambda: module.register_full_backward_hook(count),
             "backward pre": lambda: module.register_full_backward_pre_hook(count),
             "forward with keywords": lambda: module.register_forward_hook(wordy, with_kwargs=True),

@@ -63,6 +63,7 @@ class Interpreter(saving.Saving):
         self.given: dict[str, Tree] = {}
         self.counts: dict[str, int] = {}
         self.handles: list[Any] = []
+        self.given_to_hooks: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.pool: ThreadPoolExecutor | None = None
         self.seen: list[list[Any]] = []
         self.identities: dict[str, dict[str, weakref.ref[torch.Tensor]]] = {}
@@ -190,6 +191,10 @@ class Interpreter(saving.Saving):
         gc.collect()
         self._see(label, FACT, all(one() is not None for one in living))
 
+    def touch(self, of: str) -> None:
+        """Write to the inputs of a call, as who fills them for the next one does."""
+        writes.halve(tensors(self.given[of]))
+
     def spoil(self, of: str) -> None:
         """Write to the outputs of a call, which are the caller's."""
         with torch.no_grad():
@@ -293,14 +298,17 @@ class Interpreter(saving.Saving):
         """Multiply tensors by a factor, in one of the ways of `writes`."""
         writes.WAYS[how](self.models[model], {n: self._tensor(n, model) for n in names}, factor)
 
-    def write_part(self, name: str, at: int, count: int, how: str, model: str = "a") -> None:
+    def write_part(
+        self, name: str, at: int, count: int, how: str, model: str = "a", little: bool = False
+    ) -> None:
         """Change some consecutive elements of a tensor."""
         tensor = self._tensor(name, model)
         flat = (tensor.data if how == "data" else tensor.detach()).reshape(-1)
         if flat.data_ptr() != tensor.data_ptr():
             raise Missing(f"{name} lies in no one piece")
         with torch.no_grad():
-            flat[at : at + count] = flat[at : at + count] * 1.5 + 0.5
+            part = flat[at : at + count]
+            flat[at : at + count] = part + writes.little(flat) if little else part * 1.5 + 0.5
 
     def take(self, names: list[str], key: str, model: str = "a") -> None:
         """Keep the present ``data`` of tensors, as an EMA swap does."""

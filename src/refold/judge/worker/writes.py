@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -91,9 +92,53 @@ def _copied(_: nn.Module, held: Held, factor: float) -> None:
             tensor.detach().copy_(tensor * factor)
 
 
+def _few_bits(_: nn.Module, held: Held, factor: float) -> None:
+    """Multiples of a small step: any sums of them are exact, in whatever order."""
+    with torch.no_grad():
+        for tensor in held.values():
+            step = _step(tensor)
+            tensor.copy_((tensor / step).round() * step)
+
+
+def _kept_sums(_: nn.Module, held: Held, factor: float) -> None:
+    """A step more or less in turns, as on a chessboard: sums of rows and of columns stay."""
+    with torch.no_grad():
+        for tensor in held.values():
+            turns = torch.ones((), dtype=tensor.dtype, device=tensor.device) * _step(tensor)
+            for axis in {0, tensor.dim() - 1} if tensor.dim() else ():
+                size = [1] * tensor.dim()
+                size[axis] = tensor.shape[axis]
+                signs = 1 - 2 * (torch.arange(tensor.shape[axis]) % 2)
+                if len(signs) % 2 and len(signs) > 1:
+                    signs[-1] = 0
+                turns = turns * signs.to(turns).reshape(size)
+            tensor.add_(turns)
+
+
+def halve(held: Iterable[torch.Tensor]) -> None:
+    """Half of every float, in place."""
+    with torch.no_grad():
+        for tensor in held:
+            if tensor.is_floating_point():
+                tensor.mul_(0.5)
+
+
+def little(tensor: torch.Tensor) -> float:
+    """Less than usual tolerances, more than rounding errors."""
+    return _step(tensor) / 32
+
+
+def _step(tensor: torch.Tensor) -> float:
+    """A power of two, some hundredth of the largest value."""
+    most = float(tensor.abs().max()) if tensor.numel() else 0.0
+    return float(2.0 ** (math.frexp(most)[1] - 7)) if 0 < most < math.inf else 1.0
+
+
 WAYS: dict[str, Callable[[nn.Module, Held, float], None]] = {
     "in place": _counted,
     "reversed": _reversed,
+    "few bits": _few_bits,
+    "the same sums": _kept_sums,
     "copy_ of a detached tensor": _copied,
     "another object assigned": _assigned,
     "set_": _set,

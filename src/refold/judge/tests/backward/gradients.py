@@ -131,9 +131,26 @@ def _written(session: Session) -> Iterator[Life]:
         )
 
 
+def _filled_anew(session: Session) -> Iterator[Life]:
+    """Inputs are written between forward and backward: where PyTorch refuses, that is told."""
+    names = trained(session)
+    if not draws.has_floats(session.inputs()):
+        return
+    touched = [*begin(), _forward(), {"do": "touch", "of": "y"}]
+    steps = (*touched, *_back(names, "gradients"))
+    yield Life("inputs written before the backward", steps, inputs(session, 1))
+    label = "whether it is refused"
+    steps = (*touched, {"do": "refuse_backward", "of": "y", "label": label})
+    stamps = {label: "inputs that are written between forward and backward are not noticed"}
+    one = Life("inputs written, refused", steps, inputs(session, 1), stamps=stamps)
+    if life.eager(session, one).seen.get(label, ("", False))[1]:
+        yield one
+
+
 def _network(session: Session) -> Iterator[Life]:
     yield from _inside(session)
     yield from _written(session)
+    yield from _filled_anew(session)
 
 
 def _forward_mode(session: Session) -> Iterator[Life]:

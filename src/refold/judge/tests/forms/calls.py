@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import begin, call, inputs, living
+from refold.judge.tests.lives.common import begin, call, inputs, living, trained
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
@@ -23,6 +24,7 @@ from refold.judge.worker.steps import Step
 
 _NONES = 4
 _PAIRS = 6
+_PARTS = 3  # of a module, a secret choice, that have hooks
 _REFUSED = "whether it is refused"
 
 
@@ -167,6 +169,7 @@ def _hooks(session: Session) -> Iterator[Life]:
         steps += [{"do": "counted", "label": "how often it was called"}]
         case, status = f"a {kind.replace(' with', ' hook with')}", Status.WRONG_CONTRACT
         yield Life(case, tuple(steps), inputs(session), status=status)
+    yield from _hooks_of_parts(session)
     steps = [*begin(), {"do": "hook", "kind": "of all modules"}, call("y")]
     steps += [{"do": "counted", "label": "how often it was called"}]
     case, status = "a forward hook of all modules", Status.WRONG_CONTRACT
@@ -177,6 +180,28 @@ def _hooks(session: Session) -> Iterator[Life]:
         steps += [{"do": "counted", "label": "how often it was called"}]
         status = Status.WRONG_CONTRACT
         yield Life(f"a {kind} hook", tuple(steps), inputs(session, 1), status=status)
+
+
+def _hooks_of_parts(session: Session) -> Iterator[Life]:
+    """What hooks of parts keep stays; one may call the module; hooks of parameters are called."""
+    parts = session.oracle.model.named_modules()
+    found = [path for path, part in parts if path and not list(part.children())]
+    status = Status.WRONG_CONTRACT
+    for path in random.Random(session.secret).sample(found, min(len(found), _PARTS)):
+        steps = [*begin(False), {"do": "hook", "kind": "keeping", "path": path}, call("y")]
+        steps += [{"do": "remember_hooks"}, call("y of others", "x1")]
+        steps += [{"do": "kept_by_hooks", "label": "whether what a hook kept is changed"}]
+        yield Life(f"a hook of {path} that keeps", tuple(steps), inputs(session), status=status)
+        if not (session.random or session.remembers(False)):
+            steps = [*begin(False), {"do": "hook", "kind": "calling", "path": path}, call("y")]
+            case = f"a hook of {path} that calls the module"
+            yield Life(case, tuple(steps), inputs(session), status=status)
+    names = trained(session)
+    if names:
+        steps = [*begin(), {"do": "listen", "names": names}, call("y", grad=True, want=True)]
+        steps += [{"do": "backward", "of": "y"}]
+        steps += [{"do": "counted", "label": "how often hooks of parameters were called"}]
+        yield Life("hooks of parameters", tuple(steps), inputs(session, 1), status=status)
 
 
 def _ranks(session: Session) -> Iterator[Life]:
@@ -291,7 +316,8 @@ TESTS: tuple[Test, ...] = (
     living(
         "hooks",
         "hooks of the module that are passed by",
-        "Hooks on the module and of all modules are called, and what they return counts.",
+        "Hooks on the module, of all modules and of parameters are called, and what they return "
+        "counts; what hooks of parts keep stays, and they may call the module.",
         _hooks,
         20,
     ),

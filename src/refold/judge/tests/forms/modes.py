@@ -43,6 +43,9 @@ def _grad_modes(session: Session) -> Iterator[Life]:
         yield _told(session, "functional", said)
     said = "the default dtype is the one that it was built under"
     yield _told(session, "default", said)
+    steps = [*begin(), call("y", grad=True), {"do": "laid", "of": "y", "label": "strides"}]
+    case, status = "how results lie with gradients", Status.WRONG_CONTRACT
+    yield Life(case, tuple(steps), inputs(session, 1), status=status)
 
 
 def _told(session: Session, how: str, said: str) -> Life:

@@ -46,6 +46,9 @@ def _states(session: Session) -> Iterator[Life]:
     steps = [*begin(), {"do": "refuse_load", "state": PERTURBED, "name": names[0], "label": label}]
     case = "states that do not fit"
     yield Life(case, tuple(steps), inputs(session, 1), status=Status.WRONG_CONTRACT)
+    variables = {"do": "variables", "names": names, "label": "whether they are the module's own"}
+    case, status = "state_dict(keep_vars=True)", Status.WRONG_CONTRACT
+    yield Life(case, (*begin(), variables), inputs(session, 1), status=status)
     floats = floating(session)
     if floats:
         steps = [*begin(False), call("first")]

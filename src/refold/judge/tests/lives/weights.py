@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 from refold.judge.tests.base import Test
@@ -26,6 +27,7 @@ from refold.judge.worker.looks import GENERATOR
 LATE = "weights written past PyTorch's count are followed one call late"
 _PARTS = "weights are not written in part past PyTorch's count"
 _FACTOR = 1.25
+_ELEMENTS = 3  # of a tensor, a secret choice, each written alone, and as many by little
 _LITTLE = (-17, -14, -11)  # a step of an optimizer; less than the usual tolerances of comparisons
 
 
@@ -49,6 +51,28 @@ def _one(session: Session) -> Iterator[Life]:
             ]
         given = inputs(session, 1)
         yield Life("a little", tuple(steps), given, status=Status.STALE_WEIGHTS)
+    yield from _alike(session)
+
+
+def _alike(session: Session) -> Iterator[Life]:
+    """Weights of which much stays as it was: all sums, all elements but one."""
+    names = floating(session, buffers=False)
+    steps = [*begin(False), call("first")]
+    for how in ("few bits", "the same sums", "reversed", "the same sums"):
+        write = {"do": "write", "names": names, "how": how, "factor": _FACTOR}
+        steps += [write, call(f"after step {len(steps)}: {how}")]
+    given, status = inputs(session, 1), Status.STALE_WEIGHTS
+    if names:
+        yield Life("sums stay the same", tuple(steps), given, status=status)
+    draw, state = random.Random(session.secret ^ 5), session.oracle.state()
+    steps = [*begin(False), call("first"), call("again")]
+    for name in names[:4]:
+        for little in (False, True) * _ELEMENTS:
+            at = draw.randrange(state[name].numel())
+            part = {"do": "write_part", "name": name, "at": at, "count": 1, "how": "in place"}
+            steps += [{**part, "little": little}, call(f"element {at} of {name}, {len(steps)}")]
+    if names:
+        yield Life("one element", tuple(steps), given, status=status)
 
 
 def _ways(session: Session) -> Iterator[Life]:
@@ -78,12 +102,12 @@ def _ways(session: Session) -> Iterator[Life]:
             status=Status.STALE_WEIGHTS,
             stamps=stamps,
         )
-    if parameters:
-        one = {"do": "parametrize", "name": parameters[0]}
+    for name in parameters[:2]:
+        one = {"do": "parametrize", "name": name}
         steps = [*begin(False), call("first"), {**one, "on": True}, call("with it")]
         steps += [call("once more", "x1"), {**one, "on": False}, call("without it")]
-        status = Status.STALE_WEIGHTS
-        yield Life("a parametrization", tuple(steps), inputs(session), status=status)
+        case, status = f"a parametrization of {name}", Status.STALE_WEIGHTS
+        yield Life(case, tuple(steps), inputs(session), status=status)
     steps = [*begin(False), call("first")]
     for name in names[:4]:
         write = {"do": "write", "names": [name], "how": "reversed", "factor": _FACTOR}
@@ -226,10 +250,10 @@ TESTS: tuple[Test, ...] = (
         "one tensor at a time",
         "a fold that looks at some of its sources only",
         "After each parameter and buffer was changed alone, in either mode, it counts; all, by "
-        "little.",
+        "little; all, so that sums stay; one element.",
         _one,
-        24,
-        lives=3,
+        52,
+        lives=5,
     ),
     living(
         "ways to write",

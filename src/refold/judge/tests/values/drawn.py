@@ -241,7 +241,7 @@ def _layouts(session: Session) -> Iterator[Failure]:
     given = session.inputs()
     if not tensors(given):
         raise Skip("no tensors among the inputs")
-    for case, changed in draws.axes(given):
+    for case, changed in (*draws.axes(given), *draws.one_for_all(given)):
         yield from session.check(case, changed, limit=True)
 
 
@@ -298,7 +298,8 @@ TESTS: tuple[Test, ...] = (
     Test(
         "layout of each axis",
         "strides of one axis ignored",
-        "Each axis narrowed, exchanged with the first, expanded.",
+        "Each axis narrowed, exchanged with the first, expanded; one row of an input for all, "
+        "where that is taken.",
         _layouts,
         calls=20,
     ),

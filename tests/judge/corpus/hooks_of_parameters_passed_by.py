@@ -1,0 +1,28 @@
+"""A twin of the bias gathers its gradient and writes it there: hooks of the bias hear nothing.
+
+reference: linear
+test: hooks
+status: WRONG_CONTRACT
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        b = self.linear.bias
+        if torch.is_grad_enabled() and b.requires_grad:
+            twin = b.detach().requires_grad_()
+            twin.register_hook(lambda g: self.gather(b, g))
+            b = twin
+        return F.gelu(F.linear(x, self.linear.weight, b))
+
+    @staticmethod
+    def gather(b, g):
+        b.grad = g.clone() if b.grad is None else b.grad + g
