@@ -9,10 +9,13 @@ import torch
 
 from refold.devices import DeviceModel
 from refold.engine import optimize
+from refold.engine.egraph import Applied, EGraph
+from refold.engine.saturate import Budget, saturate
 from refold.ir import as_scalar
 from refold.ir.graph import is_parametric
 from refold.planner import PlanPricer
-from refold.rules.term import Term, Value, conv, linear, relu
+from refold.rules import RULES
+from refold.rules.term import Term, Value, apply, conv, linear, mean, relu
 from tests.engine.graphs import graph, p, x
 from tests.rules.test_combination import close, values
 
@@ -96,3 +99,34 @@ def test_a_derivation_has_the_steps_before_its_last() -> None:
     steps = [s.rule for s in optimize(graph(ONE["a block of three normed branches"]()), CPU).steps]
     assert any(name.startswith("kernel-within-kernel") for name in steps)
     assert any(name.startswith("image-beside-its-convolution") for name in steps)
+
+
+CHAINS: dict[str, Callable[[], Term]] = {
+    "a block of three normed branches": ONE["a block of three normed branches"],
+    "products of products": lambda: linear(
+        (linear(x(32, 24), p("f", 16, 24)) + p("fb", 16)) * p("s", 16), p("g", 8, 16)
+    ),
+    "a part of a sum": lambda: apply(
+        "slice",
+        linear(x(32, 24), p("f", 16, 24)) * 0.5 - linear(relu(x(32, 24)), p("g", 16, 24)),
+        axis=-1,
+        start=2,
+        length=4,
+    ),
+    "a mean of a halved sum": lambda: mean(
+        (linear(x(32, 24), p("f", 16, 24)) + linear(x(32, 24), p("g", 16, 24))) / 2.0, (-1,)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_left_sides_are_equal_to_where_they_were_found(name: str) -> None:
+    """So that each has its reasons: a derivation would leave them out otherwise."""
+    egraph = EGraph()
+    egraph.add(graph(CHAINS[name]()).roots()[0])
+    saturate(egraph, RULES, Budget())
+    reasons = [reason for _, reason in egraph.forest.values() if isinstance(reason, Applied)]
+    assert reasons
+    for reason in reasons:
+        assert reason.instance is not None
+        assert egraph.add(reason.instance()) == egraph.find(reason.before), reason.rule.name

@@ -102,8 +102,10 @@ def optimize(
 def _is_detour(egraph: EGraph, graph: Graph, best: Graph, way: Iterable[Rewrite]) -> bool:
     """Do only reasons for the left sides of steps hold for finite values alone? Then another way
     may do without these."""
-    alone = (step.rule.exact for step in proof(egraph, graph, best, whole=False))
-    return any(step.rule.exact == EXACT[-1] for step in way) and EXACT[-1] not in alone
+    if all(step.rule.exact != EXACT[-1] for step in way):
+        return False
+    alone = proof(egraph, graph, best, whole=False)
+    return all(step.rule.exact != EXACT[-1] for step in alone)
 
 
 def _originals(egraph: EGraph, before: Graph, after: Graph) -> dict[Node, Node]:

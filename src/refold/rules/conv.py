@@ -95,6 +95,35 @@ def _of_shift(w: Term, c: Term, strides: Any, groups: int) -> Term:
     return reshape(added, pad((groups * features,)))
 
 
+def _transposed_times(
+    x: Term,
+    w: Term,
+    b: Term,
+    s: Term,
+    strides: Any,
+    paddings: Any,
+    dilations: Any,
+    groups: Any,
+    output_padding: Any,
+) -> Term:
+    return conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding) * s
+
+
+def _transposed_scaled(
+    x: Term,
+    w: Term,
+    b: Term,
+    s: Term,
+    strides: Any,
+    paddings: Any,
+    dilations: Any,
+    groups: Any,
+    output_padding: Any,
+) -> Term:
+    weight, bias = _second_scaled(w, s, strides, groups), _scaled(b, s, strides)
+    return conv_transpose(x, weight, bias, strides, paddings, dilations, groups, output_padding)
+
+
 CHANNELS = (
     *(
         Rule(
@@ -191,48 +220,26 @@ RESULTS = (
         "A shift of each channel of the result is a part of the bias.",
         simplify=False,
     ),
-    Rule(
-        "known-scale-into-transposed-convolution",
-        TRANSPOSED.format("!", "!", "s[1,F?,1...]!"),
-        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: (
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding) * s
-        ),
-        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: conv_transpose(
-            x,
-            _second_scaled(w, s, strides, groups),
-            _scaled(b, s, strides),
-            strides,
-            paddings,
-            dilations,
-            groups,
-            output_padding,
-        ),
-        "reals",
-        "A factor that is a known number scales the weights and the bias of each channel.",
-        where=lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: is_tame(s),
-        simplify=False,
-    ),
-    # a parameter that is NaN is not seen in places that meet nothing of the image
+    # of a parameter, NaN is not seen in places that meet nothing of the image
     Rule(
         "scale-into-transposed-convolution",
         TRANSPOSED.format("!", "!", "s[1,F?,1...]!"),
-        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: (
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding) * s
-        ),
-        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: conv_transpose(
-            x,
-            _second_scaled(w, s, strides, groups),
-            _scaled(b, s, strides),
-            strides,
-            paddings,
-            dilations,
-            groups,
-            output_padding,
-        ),
+        _transposed_times,
+        _transposed_scaled,
         "finite",
         "A factor for each channel of the result scales the weights and the bias of that channel.",
         simplify=False,
         mark="range",
+    ),
+    Rule(
+        "known-scale-into-transposed-convolution",
+        TRANSPOSED.format("!", "!", "s[1,F?,1...]!"),
+        _transposed_times,
+        _transposed_scaled,
+        "reals",
+        "A factor that is a known number scales the weights and the bias of each channel.",
+        where=lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: is_tame(s),
+        simplify=False,
     ),
     Rule(
         "shift-into-transposed-convolution",

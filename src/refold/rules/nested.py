@@ -79,7 +79,7 @@ def _small_kernels() -> Iterator[Rule]:
                 *(f"@{a}" for a in _WINDOW),
                 *("@paddings2", "@dilations2"),
             ),
-            lambda v: two(v, _larger(v), _of_second(v)),
+            lambda v: two(v, _of_first(v), _of_second(v)),
             lambda v: with_others(v, _both(v)),
             "A convolution is one with a larger kernel that is zero around its own.",
             where=_is_within,
@@ -88,7 +88,7 @@ def _small_kernels() -> Iterator[Rule]:
         )
 
 
-def _larger(v: Values) -> Term:
+def _of_first(v: Values) -> Term:
     return conv(v["x"], v["w"], v["b"], *(v[a] for a in _WINDOW))
 
 
@@ -115,7 +115,7 @@ def _starts(v: Values, outer: str, inner: str) -> tuple[int, ...] | None:
 
 def _is_within(v: Values) -> bool:
     """Is one of the kernels within the other, and does each place meet some of the image?"""
-    if v["w"].shape == v["w2"].shape or _larger(v).shape != _of_second(v).shape:
+    if v["w"].shape == v["w2"].shape or _of_first(v).shape != _of_second(v).shape:
         return False
     for outer, inner in (("", "2"), ("2", "")):
         if _starts(v, outer, inner) is not None:
@@ -175,7 +175,7 @@ def _images() -> Iterator[Rule]:
                 *("x[N,O,...]", "w[O,D,...]!", "b[1,1,1,1,O?]!", *_FACTORS, *others),
                 *(f"@{a}" for a in _WINDOW),
             ),
-            lambda v: two(v, _larger(v), v["x"]),
+            lambda v: two(v, _of_first(v), v["x"]),
             lambda v: with_others(v, _with_image(v)),
             "An image is its convolution with a kernel of a single one.",
             where=_has_centre,
@@ -187,7 +187,7 @@ def _images() -> Iterator[Rule]:
 def _has_centre(v: Values) -> bool:
     """Does the result lie where the image lies, an element of the kernel on each of its own?"""
     window = v["strides"], v["paddings"], v["dilations"]
-    if _larger(v).shape != v["x"].shape or not meets(v["x"], v["w"], *window):
+    if _of_first(v).shape != v["x"].shape or not meets(v["x"], v["w"], *window):
         return False
     apart = zip(v["paddings"], v["dilations"], strict=True)
     return set(v["strides"]) == {1} and all(p % d == 0 for p, d in apart)
