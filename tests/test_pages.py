@@ -39,7 +39,7 @@ def test_a_page_is_one_file_and_needs_nothing(tmp_path, name):
             "The sum of output features is one product",
             "both sides agree in float64 on 25 random instances",
             "<math>",
-            "48 rules speak of this op",
+            "49 rules speak of this op",
             "Roofline of 1 kernel",
             "of parameters",
             "the graph as rewritten",

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from refold.ir import Node, as_scalar, hint, leaf, make
+from refold.ir import OPS, Node, as_scalar, hint, leaf, make
 from refold.ir.evaluate import run
 from refold.ir.shapes import RANK
 from refold.rules.match import allowed, arguments
@@ -69,7 +69,8 @@ def draw_instance(
             else:
                 found[hole.name] = _attribute(name, base, spatial_rank, found, draw)
         else:
-            shape = _shape(hole, base, letters, spatial_rank, draw)
+            # behind a shape, values that spread to it
+            shape = _shape(hole, found.get("shape", base), letters, spatial_rank, draw)
             # images of which a rule is about two: alike half of the time
             alike = [h for h in rule.holes.values() if h.is_of_images and h.dims == hole.dims]
             if alike and alike[0] is not hole and draw.random() < 0.7:
@@ -225,7 +226,11 @@ def _alike(name: str, second: str, spatial_rank: int, found: dict[str, Any]) -> 
 
 def _reshaped(base: tuple[int, ...], found: dict[str, Any], draw: random.Random) -> Any:
     """A shape of as many elements as the first value has, or one that it spreads to."""
+    if "w" in found and draw.random() < 0.75:
+        return _cut(_product(found), -len(found.get("strides", ())) - 1, draw)
     shapes = [[hint(d) for d in v.shape] for v in found.values() if isinstance(v, Node)]
+    if draw.random() < 0.3:
+        return _cut(shapes[0], draw.choice([a for a in AXES if shapes[0][a] > 1] or AXES), draw)
     shape = list(draw.choice(shapes))
     how = draw.randrange(5)
     if how == 0:
@@ -243,6 +248,25 @@ def _reshaped(base: tuple[int, ...], found: dict[str, Any], draw: random.Random)
     ones = [1] * (RANK - 1 - len(sizes))
     rows = [*ones, *sizes] if draw.random() < 0.5 else [*sizes, *ones]
     return (*rows, shape[-1]) if how == 2 else (shape[-1], *rows)
+
+
+def _product(found: dict[str, Any]) -> list[int]:
+    """The shape of a product of x and w; that of x where they have none."""
+    given = [found[name] for name in "xwb" if name in found]
+    attrs = {a: found[a] for a in OPS["conv"].attrs if a in found}
+    try:
+        made = make("conv", *given, **attrs) if attrs else make("linear", *given)
+    except _NOT_TAKEN:
+        made = given[0]
+    return [hint(d) for d in made.shape]
+
+
+def _cut(shape: list[int], axis: int, draw: random.Random) -> tuple[int, ...]:
+    """A shape with an axis cut in two, at the cost of one of a single element before it."""
+    first = draw.choice([d for d in range(1, shape[axis] + 1) if shape[axis] % d == 0])
+    made = [*shape[:axis], first, shape[axis] // first, *shape[RANK + axis + 1 :]]
+    made.remove(1 if 1 in made else made[0])
+    return tuple(made)
 
 
 def as_terms(made: Term | tuple[Term, ...]) -> tuple[Term, ...]:

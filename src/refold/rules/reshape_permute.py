@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from refold.ir import Dim, numel
+from refold.ir import Dim
 from refold.rules import broadcasts, slice_cat
 from refold.rules.broadcasts import BINARY, UNARY, exact_of
 from refold.rules.rule import Rule
@@ -20,6 +20,7 @@ from refold.rules.term import (
     mean,
     permute,
     reshape,
+    run_of,
     softmax,
     sum,
 )
@@ -39,17 +40,9 @@ def _before(order: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(order[a] - len(order) for a in axes))
 
 
-def _run_of(x: Term, shape: tuple[Dim, ...], axis: int) -> tuple[int, ...] | None:
-    """The axes of `x` that a reshape to `shape` makes its `axis`; None where it cuts one."""
-    before = numel(shape[:axis])
-    first = [a for a in AXES if numel(x.shape[:a]) == before][-1:]
-    runs = (tuple(range(a, end)) for a in first for end in range(a + 1, 1))
-    return next((r for r in runs if numel(x.shape[a] for a in r) == shape[axis]), None)
-
-
 def _merged(x: Term, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The axes of `x` that a reshape to `shape` makes `axes`, of more than one element."""
-    runs = [_run_of(x, shape, a) for a in axes if shape[a] != 1]
+    runs = [run_of(x.shape, shape, a) for a in axes if shape[a] != 1]
     return None if None in runs or not runs else tuple(a for r in runs for a in r or ())
 
 

@@ -7,7 +7,7 @@ float64). So a rule's two sides are written once, as mathematics, and nothing ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -164,6 +164,14 @@ def constant(value: Number, like: Term, shape: tuple[Dim, ...] | None = None) ->
 def smaller(s: Term, x: Term) -> bool:
     """Does `s` broadcast into `x`, and is it smaller?"""
     return broadcasts_into(s, x) and s.shape != x.shape
+
+
+def run_of(given: Sequence[Dim], shape: Sequence[Dim], axis: int) -> tuple[int, ...] | None:
+    """The axes of a shape that a reshape to another makes its `axis`; None where it cuts one."""
+    before = numel(shape[:axis])
+    first = [a for a in AXES if numel(given[:a]) == before][-1:]
+    runs = (tuple(range(a, end)) for a in first for end in range(a + 1, 1))
+    return next((r for r in runs if numel(given[a] for a in r) == shape[axis]), None)
 
 
 # --- the ops, by their names in the op table ----------------------------------------------------
