@@ -45,7 +45,8 @@ class Drafts:
                 self.readers.setdefault(i, []).append(node)
 
     def read_by(self, node: Node) -> dict[Node, None]:
-        """What reads a value where it is computed: what is beside its readers is read by them."""
+        """What reads a value where it is computed: what is beside its readers is read by them.
+        What is computed beside readers and is a result, such as a mask, reads it, too."""
         known = self.known_readers.get(node)
         if known is not None:
             return known
@@ -58,6 +59,8 @@ class Drafts:
                 found.setdefault(r)
             elif r not in seen:
                 seen.add(r)
+                if r in self.roots:  # what becomes a result is computed by a call, from memory
+                    found.setdefault(r)
                 stack.extend(reversed(self.readers.get(r, ())))
         self.known_readers[node] = found
         return found
