@@ -23,13 +23,15 @@ _PARTS = 2  # of those with weights, a secret choice
 @dataclass(frozen=True)
 class _Detour:
     """What makes a module take another path, and what undoes it; ``options`` of the calls between;
-    ``spared``: a tensor that is not written meanwhile, as it has another name."""
+    ``spared``: a tensor that is not written meanwhile, as it has another name; ``moves``: calls
+    between change what calls behind them read, such as running statistics."""
 
     case: str
     on: tuple[Step, ...] = ()
     off: tuple[Step, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     spared: str = ""
+    moves: bool = False
 
 
 def _of_calls() -> Iterator[_Detour]:
@@ -44,7 +46,7 @@ def _of_the_module(session: Session) -> Iterator[_Detour]:
     for kind in ("forward", "pre"):
         yield _Detour(f"a {kind} hook", ({"do": "hook", "kind": kind},), (unhook,))
     modes: list[Step] = [{"do": "mode", "train": train} for train in (True, False)]
-    yield _Detour("train mode", (modes[0],), (modes[1],))
+    yield _Detour("train mode", (modes[0],), (modes[1],), moves=True)
     patch: list[Step] = [{"do": "patch", "path": "", "on": on} for on in (True, False)]
     yield _Detour("a patched forward", (patch[0],), (patch[1],))
     names = trained(session)
@@ -66,31 +68,37 @@ def _of_parts(session: Session) -> Iterator[_Detour]:
             hook = {"do": "hook", "kind": kind, "path": path}
             yield _Detour(f"a {kind} hook of {path}", (hook,), (unhook,))
         modes: list[Step] = [{"do": "mode", "train": t, "path": path} for t in (True, False)]
-        yield _Detour(f"{path} in train mode", (modes[0],), (modes[1],))
+        yield _Detour(f"{path} in train mode", (modes[0],), (modes[1],), moves=True)
         patch: list[Step] = [{"do": "patch", "path": path, "on": on} for on in (True, False)]
         # a fused module passes by what its parts do: only what comes behind it is compared
         case, unseen = f"a patched forward of {path}", {"see": False}
         yield _Detour(case, (patch[0],), (patch[1],), unseen)
 
 
-def _life(session: Session, names: Sequence[str], detour: _Detour) -> Life:
-    """Both kinds of writes, each with a call behind it on that path and without: four detours."""
+def _life(session: Session, names: Sequence[str], one: str, detour: _Detour) -> Life:
+    """Both kinds of writes, each with a call behind it on that path and without: four detours.
+
+    Past PyTorch's count one tensor is written: where some are followed later than others, results
+    of several are of neither state.
+    """
     steps = [*begin(False), call("first"), call("again")]
     stamps, instead, last = dict[str, str](), dict[str, str](), "again"
     for how in (".data.mul_", "in place"):
         for seen in (True, False):
             what = f"{how}, {'called' if seen else 'not called'} meanwhile"
-            there, soon, late = f"{what}: there", f"{what}: behind it", f"{what}: the next call"
-            write: Step = {"do": "write", "names": names, "how": how, "factor": _FACTOR}
-            called = call(there, **detour.options)
-            # where nothing but a call leads there, one does before
-            leads = [] if seen or detour.on else [called]
-            steps += [*detour.on, *leads, write, *([called] if seen else [])]
+            before, there = f"{what}: on that path", f"{what}: there"
+            soon, late = f"{what}: behind it", f"{what}: the next call"
+            counted = how == "in place"
+            write: Step = {"do": "write", "names": names if counted else [one], "how": how}
+            write["factor"] = _FACTOR
+            meanwhile = [call(there, **detour.options)] if seen else []
+            steps += [*detour.on, call(before, **detour.options), write, *meanwhile]
             steps += [*detour.off, call(soon), call(late)]
-            if how == ".data.mul_":
+            if not counted:
                 # whoever looks one call late may have looked at neither on the other path
                 stamps |= {there: LATE, soon: LATE}
-                instead |= {there: last, soon: last}
+                if not detour.moves:
+                    instead |= {there: before, soon: last}
             last = late
     return Life(
         detour.case,
@@ -104,10 +112,12 @@ def _life(session: Session, names: Sequence[str], detour: _Detour) -> Life:
 
 def _behind(session: Session) -> Iterator[Life]:
     names = floating(session)
-    for detour in (*_of_calls(), *_of_the_module(session), *_of_parts(session)):
+    first = random.Random(session.secret ^ 9).randrange(max(len(names), 1))
+    detours = (*_of_calls(), *_of_the_module(session), *_of_parts(session))
+    for i, detour in enumerate(detours):
         written = [n for n in names if n != detour.spared]
         if written:
-            yield _life(session, written, detour)
+            yield _life(session, written, written[(first + i) % len(written)], detour)
 
 
 TESTS: tuple[Test, ...] = (
