@@ -27,13 +27,25 @@ def image(channels: int = 16) -> Term:
     return x(4, channels, 12, 12)
 
 
-def branch(size: int, stride: int = 1, groups: int = 1, apart: int = 1, bias: bool = False) -> Term:
+def summed() -> Term:
+    """An image that is a sum itself, as behind a residual."""
+    return image() + relu(x(4, 16, 12, 12, name="y"))
+
+
+def branch(
+    size: int,
+    stride: int = 1,
+    groups: int = 1,
+    apart: int = 1,
+    bias: bool = False,
+    of: Callable[[], Term] = image,
+) -> Term:
     """A convolution of 16 channels whose result lies where the image lies."""
     name = f"{size}.{stride}.{groups}.{apart}"
     w = p(f"w{name}", 16, 16 // groups, size, size)
     padding = apart * (size // 2)
     window = (stride,) * 2, (padding,) * 2, (apart,) * 2, groups
-    return conv(image(), w, p(f"b{name}", 16) if bias else ZERO, *window)
+    return conv(of(), w, p(f"b{name}", 16) if bias else ZERO, *window)
 
 
 def of_channels(name: str) -> Term:
@@ -48,6 +60,13 @@ ONE: dict[str, Callable[[], Term]] = {
     "in groups": lambda: branch(3, groups=4) + branch(1, groups=4),
     "with the image": lambda: branch(3) + image(),
     "in groups, with the image": lambda: image() - branch(3, groups=16),
+    "with an image that is a sum": lambda: branch(3, of=summed) + summed(),
+    "less an image that is a sum, scaled": lambda: (
+        branch(3, groups=16, of=summed) - (summed() * of_channels("s0") + of_channels("b0"))
+    ),
+    "among others, with an image that is a sum": lambda: (
+        (relu(image()) + branch(3, of=summed)) + (summed() + branch(1, of=summed))
+    ),
     "elements apart": lambda: branch(3, apart=2) + branch(1),
     "a block of three normed branches": lambda: relu(
         (branch(3) * of_channels("s3") + of_channels("b3"))

@@ -53,6 +53,7 @@ class Part:
 
 
 _parts: MutableMapping[Node, tuple[Part, ...]] = weakref.WeakKeyDictionary()
+_inner: MutableMapping[Node, tuple[Part, ...]] = weakref.WeakKeyDictionary()
 _ops: MutableMapping[Node, Mapping[str | None, list[Part]]] = weakref.WeakKeyDictionary()
 _parametric: MutableMapping[Node, bool] = weakref.WeakKeyDictionary()
 
@@ -104,6 +105,20 @@ def _scaled(node: Node, part: Part) -> Part:
     return Part(part.atom, part.path, number, factors)
 
 
+def _wholes(root: Node) -> tuple[Part, ...]:
+    """The sums within a combination, each as one term: what reads it may be a term beside it."""
+    for node in within([root], lambda n: n not in _inner and _is_combination(n)):
+        found = []
+        for i, child in enumerate(node.inputs):
+            if not _is_combination(child):
+                continue
+            inner = _inner.get(child, ())
+            found += [Part(child, (i,))]
+            found += [Part(p.atom, (i, *p.path), p.number, p.factors) for p in inner]
+        _inner[node] = tuple(_scaled(node, part) for part in found[:MOST])
+    return _inner.get(root, ())
+
+
 @dataclass(frozen=True)
 class Form:
     """What a rule asks of one of two terms: its op, None for any value, and where in it the values
@@ -129,13 +144,16 @@ def pairs(root: Node, one: Form, other: Form) -> Iterator[tuple[Part, Part]]:
     """A term of either side of a sum or difference; those of one side have met each other.
 
     The first of a pair has the form `one`, the second the form `other`: of two forms that differ
-    the first may be on either side.
+    the first may be on either side, and the second, if it may be any value, a whole sum.
     """
     if root.op not in SUMS or not _is_combination(root):
         return
     for side in (0, 1) if one != other else (0,):
         seconds: dict[object, list[Part]] = {}
-        for part in _by_op(root).get(other.op, ()):
+        terms = _by_op(root).get(other.op, [])
+        if one != other and other.op is None and one.op in _by_op(root):
+            terms = [*terms, *_wholes(root)]
+        for part in terms:
             if part.path[0] != side:
                 seconds.setdefault(other.key(part.atom), []).append(part)
         if seconds:
