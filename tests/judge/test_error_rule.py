@@ -9,7 +9,7 @@ import torch
 
 from refold.judge import Speed, draws
 from refold.judge.clock import stats
-from refold.judge.rule.compare import compare, tensors
+from refold.judge.rule.compare import compare, resolve, tensors
 from refold.judge.rule.rows import _row_stats
 
 
@@ -153,3 +153,14 @@ def test_zero_is_no_loss_where_eager_knows_the_value_by_chance_alone() -> None:
     known = torch.cat([eager, tail[:, 1024:].float()], dim=1)
     found = tensors("", "y", gone, known, tail)
     assert not found.agrees and "next to it" in found.reason
+
+
+def test_ties_of_complex_numbers_are_of_their_parts() -> None:
+    """What is compared are real and imaginary parts: more elements than there are numbers."""
+    exact = torch.zeros(3, 4, dtype=torch.complex128)
+    jumped, got = exact.clone(), torch.zeros(3, 4, dtype=torch.complex64)
+    jumped[2, 3] = 1j
+    got[2, 3], got[0, 0] = 1j, 1.0
+    wrong = torch.view_as_real(got).abs() > 0.5
+    mended = resolve(got, exact, wrong, [jumped])
+    assert mended[2, 3] == 0 and mended[0, 0] == 1  # a tie, and an error

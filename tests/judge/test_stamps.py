@@ -55,6 +55,13 @@ COPIES = """
 """
 # test, stamp, what stands before the class, further arguments, the forward
 CASES = {
+    "reads_memory_alone": (
+        *(
+            "lazy bits",
+            "negative bits of inputs, which imag of conjugates has, are not read: memory is",
+        ),
+        *("", "", f"x = -x.resolve_neg() if x.is_neg() else x\n        {GELU}"),
+    ),
     "keeps_the_last_input": (
         *("kept inputs", "inputs of its last calls are kept alive"),
         *("", "", f"self.last = x.detach()\n        {GELU}"),

@@ -99,10 +99,18 @@ def piece(value: Exact, at: slice) -> torch.Tensor:
 
 
 def gathered(value: Exact, at: torch.Tensor) -> torch.Tensor:
-    """The values at flat positions."""
+    """The values at flat positions; of complex ones those of `parts`."""
+    value = parts(value)
     if isinstance(value, Beside):
         return value.flat(at.to(value.device))
     return value.reshape(-1)[at.to(value.device)]
+
+
+def parts(value: Exact) -> Exact:
+    """Complex numbers as pairs of real ones, which the rule compares; else what it is."""
+    if isinstance(value, Beside) or not value.is_complex():
+        return value
+    return torch.view_as_real(value.resolve_conj())
 
 
 def held(wide: Any, eager: Any, other: Callable[[Any], Any]) -> Any:

@@ -326,6 +326,10 @@ def resolve_at(
     got: torch.Tensor, exact: Exact, where: torch.Tensor, perturbed: Sequence[torch.Tensor]
 ) -> torch.Tensor:
     """As `resolve`, of the ``perturbed`` outputs the values at these flat positions alone."""
+    if got.is_complex():  # positions are of real and imaginary parts, which are compared
+        parts = torch.view_as_real(got.detach().resolve_conj())
+        mended = resolve_at(parts, beside.parts(exact), where, perturbed)
+        return torch.view_as_complex(mended)
     truth = beside.gathered(exact, where)
     values = torch.stack([t.to(truth) for t in (truth, *perturbed)])
     own = beside.gathered(got, where).to(truth.device)

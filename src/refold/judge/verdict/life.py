@@ -25,7 +25,7 @@ from refold.judge.worker.steps import FACT, GRADS, Step
 
 _WRITES = (
     *("write", "write_part", "write_state", "load", "load_part", "restore", "put_back", "embed"),
-    *("parametrize", "restructure", "update"),
+    *("parametrize", "restructure", "update", "dtype"),
 )
 _FIRST = "first"  # the label of a call before a type is changed
 _BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes

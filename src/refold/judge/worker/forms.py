@@ -45,9 +45,12 @@ def _functional(module: nn.Module, given: list[Any], _: torch.device, __: bool) 
     return torch.func.functional_call(module, larger, tuple(given))
 
 
-def _autocast(module: nn.Module, given: list[Any], device: torch.device, wide: bool) -> Tree:
-    with torch.autocast(device.type, torch.bfloat16, enabled=not wide):
-        return module(*given)
+def _autocast(to: torch.dtype) -> Form:
+    def called(module: nn.Module, given: list[Any], device: torch.device, wide: bool) -> Tree:
+        with torch.autocast(device.type, to, enabled=not wide):
+            return module(*given)
+
+    return called
 
 
 def _default(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
@@ -82,6 +85,22 @@ def _vmap(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tre
         for v in given
     ]
     return torch.func.vmap(module, in_dims=tuple(axes))(*both)
+
+
+def _negated(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """The same numbers, whose memory holds others: the negative bit, which ``imag`` of conjugates
+    has, turns them about."""
+    return module(*[draws.mapped(v, lambda t: torch._neg_view(-t)) for v in given])
+
+
+def _as_memory(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """What `_negated` gives to who reads memory alone."""
+    return module(*[draws.mapped(v, lambda t: t + (-2 * t).detach()) for v in given])
+
+
+def _conjugated(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """The same numbers, whose memory holds their conjugates."""
+    return module(*[draws.every(v, lambda t: torch.conj_physical(t).conj()) for v in given])
 
 
 def _inside(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
@@ -148,11 +167,15 @@ def _direction(t: torch.Tensor, number: int) -> torch.Tensor:
 FORMS: dict[str, Form] = {
     "inference": _inference,
     "functional": _functional,
-    "autocast": _autocast,
+    "autocast": _autocast(torch.bfloat16),
+    "autocast in float16": _autocast(torch.float16),
     "default": _default,
     "one thread": _threads(1),
     "three threads": _threads(3),
     "vmap": _vmap,
+    "negative bit": _negated,
+    "negative": _as_memory,
+    "conjugate bit": _conjugated,
     "inside": _inside,
     "views": _views,
     "expanded": _expanded,

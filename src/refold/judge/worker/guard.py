@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 import types
 import typing
 from typing import Any
@@ -96,7 +97,8 @@ class Guard:
             now = vars(owner)
             for key, value in list(now.items()):
                 before = self._before.get(f"{name}.{key}")
-                if before is not None and before != id(value) and not _torchs_own(value):
+                moved = before is not None and before != id(value)
+                if moved and not _torchs_own(value) and not _follows(name, key, value):
                     found.append(f"patched {name}.{key}")
                 # A class's new attribute hides that of its base: methods of C++ among them.
                 new = key not in self._present.get(name, now) and callable(value)
@@ -199,6 +201,13 @@ def _torchs_own(value: Any) -> bool:
     return code is not None and os.path.realpath(code.co_filename).startswith(_TORCH)
 
 
+def _follows(name: str, key: str, value: Any) -> bool:
+    """``torch.Storage`` is the class of the default dtype's storages: PyTorch exchanges it with the
+    dtype, which `flags` looks at."""
+    known = isinstance(value, type) and value in torch._storage_classes
+    return known and (name, key) == ("torch", "Storage")
+
+
 _TORCH = os.path.realpath(os.path.dirname(torch.__file__)) + os.sep
 # These look at frames for themselves, to name or to note what they make or are told, and hand none
 # to who calls them.
@@ -210,6 +219,7 @@ _NAMERS = (
     torch.library.Library.__init__,
     getattr(torch.library.Library, "_register_fake", None),
     getattr(torch._library.utils, "get_source", None),
+    traceback.extract_stack,  # gives text; detection of anomalies asks it at each operation
 )
 _NAMING = frozenset(f.__code__ for f in _NAMERS if f is not None)
 _CLIMBS = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")

@@ -26,6 +26,7 @@ from refold.contract import seed_everything
 from refold.judge.worker import backward, flags, forms, saving, structure, values, writes
 from refold.judge.worker.leaves import copied, tensors
 from refold.judge.worker.looks import FACT, GRADS, OUTPUT, SWITCHES, Missing
+from refold.judge.worker.settings import Setters
 from refold.judge.worker.values import fresh
 
 Tree = Any
@@ -33,7 +34,7 @@ Step = dict[str, Any]
 __all__ = ["FACT", "GRADS", "Interpreter", "Missing", "Step"]
 
 
-class Interpreter(saving.Saving):
+class Interpreter(saving.Saving, Setters):
     """One run of one life.
 
     make: builds a module as the constructor leaves it. states: by name. inputs: by name, lists of
@@ -65,6 +66,7 @@ class Interpreter(saving.Saving):
         self.handles: list[Any] = []
         self.given_to_hooks: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.pool: ThreadPoolExecutor | None = None
+        self.under: dict[str, Any] = {}  # settings that are not put back yet
         self.seen: list[list[Any]] = []
         self.identities: dict[str, dict[str, weakref.ref[torch.Tensor]]] = {}
         self.left: set[str] = set()  # switches that a call left changed
@@ -77,6 +79,7 @@ class Interpreter(saving.Saving):
             warnings.simplefilter("ignore")  # as of hooks on outputs that are no tensors
             raised = self._all(steps)
         self.unhook()
+        self.put_back_settings()
         if self.pool is not None:
             self.pool.shutdown()
         if not self.wide:
@@ -134,11 +137,6 @@ class Interpreter(saving.Saving):
         """Change what the module is made of, at a part, in one of the ways of `structure`."""
         self._part(path, model)
         structure.WAYS[how](self.models[model], path, other)
-
-    def dtype(self, to: str, model: str = "a") -> None:
-        """``.to(dtype)``; the float64 run stays what it is."""
-        if not self.wide:
-            self.models[model].to(getattr(torch, to))
 
     # -- calls ---------------------------------------------------------------------------------
 

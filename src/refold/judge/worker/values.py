@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from refold.judge import draws
 from refold.judge.wire import frames
@@ -17,6 +18,14 @@ def wide(value: torch.Tensor) -> torch.Tensor:
     if value.is_complex():
         return value.to(torch.complex128)
     return value.double() if value.is_floating_point() else value
+
+
+def rounded(model: nn.Module, to: torch.dtype) -> None:
+    """Parameters and buffers of float64 with the values that they have in another type."""
+    with torch._C.DisableTorchFunction():  # the float64 run's mode makes every type float64
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.is_floating_point():
+                tensor.data = tensor.data.to(to).double()
 
 
 def fresh(value: Any, device: torch.device, to: torch.dtype | None, want: bool) -> Any:

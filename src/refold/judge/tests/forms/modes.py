@@ -13,15 +13,20 @@ from refold.judge.tests.lives.common import (
     DTYPES,
     begin,
     call,
+    floating,
     inputs,
     living,
     trained,
 )
+from refold.judge.tests.lives.weights import LATE
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
+from refold.judge.worker.settings import EVERY, SETTINGS
 from refold.judge.worker.steps import FACT, Step
+
+MEMORY = "negative bits of inputs, which imag of conjugates has, are not read: memory is"
 
 
 def _grad_modes(session: Session) -> Iterator[Life]:
@@ -54,11 +59,13 @@ def _told(session: Session, how: str, said: str) -> Life:
     # a buffer that is made without a dtype is of the default one: then anything comes out
     instead = {} if how == "default" else {"y": "after it"}
     told = {"stamps": {"y": said}, "instead": instead}
-    return Life(how, steps, inputs(session), coarse=how == "autocast", **told)  # type: ignore[arg-type]
+    coarse = how.startswith("autocast")
+    return Life(how, steps, inputs(session), coarse=coarse, **told)  # type: ignore[arg-type]
 
 
 def _autocast(session: Session) -> Iterator[Life]:
-    yield _told(session, "autocast", AUTOCAST)
+    for how in ("autocast", "autocast in float16"):
+        yield _told(session, how, AUTOCAST)
     names = trained(session)
     steps: list[Step] = [*begin()]
     for label, how in (("gradients", "autocast"), ("gradients without it", "")):
@@ -92,6 +99,7 @@ def _dtypes(session: Session) -> Iterator[Life]:
     if floats != {torch.float32}:
         return
     for to in ("float64", "bfloat16", "float16"):
+        yield from _there_and_back(session, to)
         steps = [*begin(), call("first"), {"do": "dtype", "to": to}, call("moved", cast=to)]
         steps += [{"do": "dtype", "to": "float32"}]
         if to == "float64":
@@ -108,6 +116,66 @@ def _dtypes(session: Session) -> Iterator[Life]:
             dtypes=DTYPES,
             eps=torch.finfo(getattr(torch, to)).eps,
         )
+
+
+def _there_and_back(session: Session, to: str) -> Iterator[Life]:
+    """Weights that another type has rounded count, as exactly as others, when they are float32
+    again. PyTorch puts their memory in the old one's place without counting that as a write."""
+    if not any(p.is_floating_point() for p in session.oracle.model.parameters()):
+        return
+    for called in (False, True):
+        steps = [*begin(False), call("first"), call("again"), {"do": "dtype", "to": to}]
+        steps += [call("there", cast=to, see=False)] if called else []
+        steps += [{"do": "dtype", "to": "float32"}, call("back"), call("back, second call")]
+        case = f"to {to} and back, {'called' if called else 'not called'} meanwhile"
+        told = {"stamps": {"back": LATE}, "instead": {"back": "again"}}
+        given, stale = inputs(session, 1), Status.STALE_WEIGHTS
+        yield Life(case, tuple(steps), given, status=stale, **told)  # type: ignore[arg-type]
+
+
+def _settings(session: Session) -> Iterator[Life]:
+    names = floating(session)
+    known = SETTINGS if session.device.type == "cpu" else EVERY
+    for how in known:
+        on, off = ({"do": "setting", "name": how, "on": value} for value in (True, False))
+        # a fold may be made under it, looked at under it, or not be looked at under it
+        steps = [*begin(False), call("first"), on, call("under it", "x1")]
+        if names:
+            write: Step = {"do": "write", "names": names, "how": "in place", "factor": 1.25}
+            steps += [write, call("under it, after a write", "x1")]
+        steps += [off, call("behind it", "x1"), *begin(False), on, call("first under it")]
+        steps += [{"do": "mode", "train": True}, call("trains under it"), off]
+        steps += [{"do": "mode", "train": False}, call("behind it once more")]
+        yield Life(how, tuple(steps), inputs(session), status=Status.STALE_WEIGHTS)
+        steps = [*begin(), on, call("y", grad=True, want=True), {"do": "backward", "of": "y"}, off]
+        steps += [{"do": "grads", "names": trained(session), "label": "gradients", "of": "y"}]
+        yield Life(f"a backward, {how}", tuple(steps), inputs(session, 1))
+
+
+def _bits(session: Session) -> Iterator[Life]:
+    """Kernels that know pointers alone read past a bit. Of conjugates, which are ordinary, they may
+    not; negative bits come from parts of these alone, and there it is told."""
+    held = tensors(session.inputs())
+    kinds = {"negative bit": torch.is_floating_point, "conjugate bit": torch.is_complex}
+    for how, fits in kinds.items():
+        if not any(fits(t) for t in held):
+            continue
+        lazy = how == "negative bit"
+        steps = [*begin(False), call("first"), call("y", "x1", how=how), call("behind it", "x1")]
+        steps += [call("its memory", "x1", how="negative")] if lazy else []
+        told = {"stamps": {"y": MEMORY}, "instead": {"y": "its memory"}} if lazy else {}
+        yield Life(how, tuple(steps), inputs(session), status=Status.WRONG_NUMERICS, **told)  # type: ignore[arg-type]
+        steps = [*begin()]
+        for label, form in (("gradients", how), ("those of its memory", "negative")):
+            if form != "negative" or lazy:
+                forward = f"forward for {label}"
+                steps += [call(forward, grad=True, want=True, how=form, see=False)]
+                steps += [{"do": "backward", "of": forward}]
+                names = trained(session)
+                steps += [{"do": "grads", "names": names, "label": label, "of": forward}]
+                steps += [{"do": "zero"}]
+        told = {"stamps": {"gradients": MEMORY}, "instead": {"gradients": "those of its memory"}}
+        yield Life(f"a backward, {how}", tuple(steps), inputs(session, 1), **(told if lazy else {}))  # type: ignore[arg-type]
 
 
 TESTS: tuple[Test, ...] = (
@@ -145,9 +213,27 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "dtype moves",
-        "float32 inside a module that was moved to float64",
-        "The module in float64, bfloat16 and float16, and back.",
+        "float32 inside a module that was moved to float64, folds that outlive a move",
+        "The module in float64, bfloat16 and float16, and back, where the rounded weights count.",
         _dtypes,
-        9,
+        39,
+    ),
+    living(
+        "settings",
+        "other answers, or folds that are not looked at, under settings that are seldom used",
+        "Calls and backwards with deterministic algorithms, with detection of anomalies, without "
+        "oneDNN (cuDNN), under modes of functions and of operators.",
+        _settings,
+        50,
+        lives=15,
+    ),
+    living(
+        "lazy bits",
+        "memory of inputs that is read past their negative or conjugate bit",
+        "Inputs whose memory holds the conjugate, or the negative, of their values; that the "
+        "latter is taken as it lies there is told.",
+        _bits,
+        5,
+        lives=2,
     ),
 )
