@@ -1229,6 +1229,12 @@ RF_FN Real reciprocal(Real x) {
   return Real(1) / x;
 }
 RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
+RF_FN Real gelu(Real x) { return 0.5f * x * (1.0f + erf(x * 0.70710678118654752f)); }
+// tanh(log(1 + e)) by e alone, which is one from 20 on.
+RF_FN Real mish(Real x) {
+  const Real e = exp(minimum(x, Real(20))), n = e * (e + Real(2));
+  return x * (n * reciprocal(n + Real(2)));
+}
 
 }  // namespace rf
 
@@ -1320,7 +1326,8 @@ template <class V> RF_FN V mul_rn(Vec4 a, Vec4 b) {
   RF_FN Vec4 name(Vec4 a) { return Vec4::each([&](int i) { return name(a.x[i]); }); }
 RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(rsqrt) RF_MATH(sin)
 RF_MATH(cos) RF_MATH(tanh) RF_MATH(erf) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
-RF_MATH(round) RF_MATH(relu) RF_MATH(sigmoid)
+RF_MATH(round) RF_MATH(relu) RF_MATH(sigmoid) RF_MATH(gelu)
+RF_MATH(mish)
 #undef RF_MATH
 RF_FN Vec4 pow(Vec4 a, Vec4 b) { return Vec4::each([&](int i) { return pow(a.x[i], b.x[i]); }); }
 RF_FN Vec4 maximum(Vec4 a, Vec4 b) { return Vec4::each([&](int i) { return maximum(a.x[i], b.x[i]); }); }
@@ -2373,7 +2380,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_3a56ae1b64da"
+_REFOLD_NAME = "refold_sm_90_4b21740ef15d"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

@@ -145,8 +145,7 @@ struct Matmul0 : MatmulBody {  // linear, add, gelu, max, mul
   float* mul;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const auto add1 = acc + column<V>(folded_shift, col);
-    return 0.5f * add1 * (1.0f + erf(add1 * 0.70710678118654752f));
+    return gelu(acc + column<V>(folded_shift, col));
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Max>;
@@ -220,6 +219,8 @@ template <class F> static PyObject* rf_run(F f) {
 #endif
 
 // <cpu/vectors.h>
+
+// <cpu/functions.h>
 
 // <cpu/lanes.h>
 

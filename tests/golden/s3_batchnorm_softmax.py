@@ -333,6 +333,8 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/vectors.h>
 
+// <cpu/functions.h>
+
 // <cpu/lanes.h>
 
 // <cpu/../folded.h>

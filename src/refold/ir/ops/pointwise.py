@@ -144,7 +144,7 @@ UNARY = (
         "gelu",
         1,
         "torch.nn.functional.gelu({0})",
-        "0.5f * {0} * (1.0f + erf({0} * 0.70710678118654752f))",
+        "gelu({0})",
         bounds=within(low=-0.17),
         flops=Flops(16),
     ),
@@ -152,7 +152,7 @@ UNARY = (
         "gelu_tanh",
         1,
         "torch.nn.functional.gelu({0}, approximate='tanh')",
-        "0.5f * {0} * (1.0f + tanh(0.79788456080286536f * ({0} + 0.044715f * {0} * {0} * {0})))",
+        "{0} * sigmoid(1.5957691216057307f * ({0} + 0.044715f * {0} * {0} * {0}))",
         bounds=within(low=-0.18),
         flops=Flops(20),
     ),
@@ -192,7 +192,7 @@ UNARY = (
         passes_infinity=True,
         flops=Flops(2),
     ),
-    _activation("mish", "{0} * tanh(log1p(exp({0})))", bounds=within(low=-0.31), flops=Flops(32)),
+    _activation("mish", "mish({0})", bounds=within(low=-0.31), flops=Flops(16)),
     _activation(
         "hardsigmoid", f"{_SIX} / 6.0f", monotone=rises, bounds=within(0.0, 1.0), flops=Flops(4)
     ),

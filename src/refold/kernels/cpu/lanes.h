@@ -12,10 +12,10 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
-#include "vectors.h"
+#include "functions.h"
 
-#define RF_FN inline __attribute__((always_inline))
 #ifndef RF_REAL
 #define RF_REAL float
 #endif
@@ -86,19 +86,19 @@ template <class V> RF_FN V mul_rn(V a, V b) { return a * b; }
 #define RF_MATH(name)                      \
   RF_FN Vec name(Vec x) { return x.name(); } \
   RF_FN Real name(Real x) { return std::name(x); }
-RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(sin) RF_MATH(cos)
-RF_MATH(tanh) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
+RF_MATH(log) RF_MATH(sqrt) RF_MATH(sin) RF_MATH(cos) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
 #undef RF_MATH
-// PyTorch's erf of float lanes is accurate beside one, as gelu needs it, and not near zero: there, the series.
-RF_FN Vec erf(Vec x) {
-  if constexpr (sizeof(Real) == 8) return x.erf();
-  const Vec z = x * x;
-  Vec s = fmadd(z, Vec(1.20553330e-4f), Vec(-8.54832702e-4f));
-  for (float c : {5.22397763e-3f, -2.68661706e-2f, 1.12837917e-1f, -3.76126389e-1f, 1.12837917f})
-    s = fmadd(z, s, Vec(c));
-  return where(x.abs() < Vec(0.5f), x * s, x.erf());
-}
-RF_FN Real erf(Real x) { return std::erf(x); }
+#if defined(RF_IN_LINE)
+#define RF_MATH(name)                          \
+  RF_FN Vec name(Vec x) { return name##_of(x); } \
+  RF_FN Real name(Real x) { return std::name(x); }
+#else
+#define RF_MATH(name)                      \
+  RF_FN Vec name(Vec x) { return x.name(); } \
+  RF_FN Real name(Real x) { return std::name(x); }
+#endif
+RF_MATH(exp) RF_MATH(expm1) RF_MATH(log1p) RF_MATH(tanh) RF_MATH(erf)
+#undef RF_MATH
 RF_FN Vec round(Vec x) { return x.round(); }
 RF_FN Real round(Real x) { return std::nearbyint(x); }
 RF_FN Vec rsqrt(Vec x) { return x.rsqrt(); }
@@ -108,6 +108,16 @@ RF_FN Real pow(Real x, Real y) { return std::pow(x, y); }
 RF_FN Real maximum(Real a, Real b) { return std::isnan(a) || a > b ? a : b; }
 RF_FN Real minimum(Real a, Real b) { return std::isnan(a) || a < b ? a : b; }
 template <class V> RF_FN V relu(V x) { return maximum(x, V(0.0f)); }
+template <class V> RF_FN V gelu(V x) {
+#if defined(RF_IN_LINE)
+  if constexpr (!std::is_same_v<V, Real>) return gelu_of(x);
+#endif
+  return Real(0.5) * x * (Real(1) + erf(x * Real(0.70710678118654752)));
+}
+template <class V> RF_FN V mish(V x) {  // tanh(log(1 + e)) by e alone, which is one from 20 on
+  const V e = exp(minimum(x, V(20.0f))), n = e * (e + V(2.0f));
+  return x * (n / (n + V(2.0f)));
+}
 template <class V> RF_FN V sigmoid(V x) { return Real(1) / (Real(1) + exp(-x)); }
 
 }  // namespace rf

@@ -22,7 +22,7 @@ using RfWide = __m512;
 using RfWide = __m256;
 #endif
 #define RF_SLEEVES(F) \
-  F(exp, u10) F(expm1, u10) F(log, u10) F(log1p, u10) F(sin, u35) F(cos, u35) F(tanh, u10)
+  F(log, u10) F(sin, u35) F(cos, u35)
 #define RF_DECLARED(name, ulps) RfWide RF_SLEEF(name, ulps)(RfWide);
 extern "C" {
 RF_SLEEVES(RF_DECLARED)
@@ -49,15 +49,6 @@ class Vec {
   Vec rsqrt() const { return RF_WIDE(div_ps)(RF_WIDE(set1_ps)(1), RF_WIDE(sqrt_ps)(values)); }
   Vec floor() const { return RF_WIDE(floor_ps)(values); }
   Vec ceil() const { return RF_WIDE(ceil_ps)(values); }
-  Vec erf() const {  // as Abramowitz and Stegun, 7.1.26
-    auto of = [](float x) { return RF_WIDE(set1_ps)(x); };
-    const RfWide sign = RF_WIDE(and_ps)(of(-0.f), values), size = abs();
-    const RfWide t = RF_WIDE(div_ps)(of(1.f), RF_WIDE(fmadd_ps)(of(0.3275911f), size, of(1.f)));
-    RfWide r = of(1.061405429f);
-    for (float c : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f}) r = RF_WIDE(fmadd_ps)(r, t, of(c));
-    const RfWide e = Vec(Vec(RF_WIDE(mul_ps)(values, values)).neg()).exp().neg();
-    return RF_WIDE(xor_ps)(sign, RF_WIDE(fmadd_ps)(RF_WIDE(mul_ps)(e, t), r, of(1.f)));
-  }
 #if defined(CPU_CAPABILITY_AVX512)
   Vec round() const { return _mm512_roundscale_ps(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   Vec trunc() const { return _mm512_roundscale_ps(values, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
@@ -106,6 +97,7 @@ class Vec {
   RfWide values;
 };
 using FloatVec = Vec;
+#define RF_FLOAT_LANES
 
 #define RF_OPERATOR(sign, name) \
   inline Vec operator sign(Vec a, Vec b) { return RF_WIDE(name)(a, b); } \
@@ -162,6 +154,7 @@ inline std::pair<Vec, Vec> deinterleave2(Vec a, Vec b) {
 
 #ifndef RF_REAL
 #define RF_REAL float
+#define RF_FLOAT_LANES
 #endif
 
 namespace rf {

@@ -88,7 +88,8 @@ template <class V> RF_FN V mul_rn(Vec4 a, Vec4 b) {
   RF_FN Vec4 name(Vec4 a) { return Vec4::each([&](int i) { return name(a.x[i]); }); }
 RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(rsqrt) RF_MATH(sin)
 RF_MATH(cos) RF_MATH(tanh) RF_MATH(erf) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
-RF_MATH(round) RF_MATH(relu) RF_MATH(sigmoid)
+RF_MATH(round) RF_MATH(relu) RF_MATH(sigmoid) RF_MATH(gelu)
+RF_MATH(mish)
 #undef RF_MATH
 RF_FN Vec4 pow(Vec4 a, Vec4 b) { return Vec4::each([&](int i) { return pow(a.x[i], b.x[i]); }); }
 RF_FN Vec4 maximum(Vec4 a, Vec4 b) { return Vec4::each([&](int i) { return maximum(a.x[i], b.x[i]); }); }

@@ -64,5 +64,11 @@ RF_FN Real reciprocal(Real x) {
   return Real(1) / x;
 }
 RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
+RF_FN Real gelu(Real x) { return 0.5f * x * (1.0f + erf(x * 0.70710678118654752f)); }
+// tanh(log(1 + e)) by e alone, which is one from 20 on.
+RF_FN Real mish(Real x) {
+  const Real e = exp(minimum(x, Real(20))), n = e * (e + Real(2));
+  return x * (n * reciprocal(n + Real(2)));
+}
 
 }  // namespace rf
