@@ -131,6 +131,13 @@ ROWS: dict[str, Callable[[], Any]] = {
     "s3": lambda: softmax(p("s", 1) * eval_bn(lin(x(N, 16), "f", 16, 12), "bn", 12), -1),
     "s3-train": lambda: softmax(p("s", 1) * train_bn(lin(x(N, 16), "f", 16, 12), "bn", 12)[0], -1),
     "s4": lambda: sum(apply("sigmoid", lin(x(N, 16), "f", 16, 12)), (-1,)),
+    "mish": lambda: (
+        apply("tanh", apply("softplus", h := lin(x(N, 16), "f", 16, 12), beta=1.0, threshold=20.0))
+        * h
+    ),
+    "mish-by-logarithm": lambda: (
+        apply("tanh", apply("log1p", exp(h := lin(x(N, 16), "f", 16, 12)))) * h
+    ),
     "residual": lambda: residual(x(N, 16), 3, 16),
     "mlp": lambda: lin(relu(lin(relu(lin(x(N, 16), "a", 16, 12)), "b", 12, 12)), "c", 12, 4),
     "attention": lambda: attention(x(2, T, 8), 8),

@@ -142,6 +142,11 @@ def test_s4_is_left_alone() -> None:
     assert opt("s4").graph == graph(ROWS["s4"]())
 
 
+@pytest.mark.parametrize("name", ["mish", "mish-by-logarithm"])
+def test_a_mish_by_hand_is_one(name: str) -> None:
+    assert ops(opt(name).graph) == ["linear", "add", "mish"]
+
+
 def test_linear_maps_compose_only_where_that_pays() -> None:
     assert ops(opt("composed").graph) == ["linear"]
     assert ops(opt("thin-product-weight").graph).count("linear") in (1, 2)

@@ -29,3 +29,29 @@ __all__ = [
     "aten_product",
     "aten_reduce",
 ]
+
+# other names of the same operators, with the same arguments: torch.export keeps them
+NAMES = {
+    "abs": ("absolute",),
+    "cat": ("concatenate",),
+    "clamp": ("clip",),
+    "div": ("divide",),
+    "erf": ("special_erf",),
+    "expm1": ("special_expm1",),
+    "ge": ("greater_equal",),
+    "gt": ("greater",),
+    "le": ("less_equal",),
+    "log1p": ("special_log1p",),
+    "log_softmax": ("special_log_softmax",),
+    "logsumexp": ("special_logsumexp",),
+    "lt": ("less",),
+    "matmul": ("linalg_matmul",),
+    "mul": ("multiply",),
+    "ne": ("not_equal",),
+    "neg": ("negative",),
+    "sigmoid": ("special_expit",),
+    "softmax": ("special_softmax",),
+    "sub": ("subtract",),
+    "trunc": ("fix",),
+}
+HANDLERS |= {other: HANDLERS[name] for name, others in NAMES.items() for other in others}

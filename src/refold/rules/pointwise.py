@@ -234,6 +234,21 @@ IDENTITIES = (
     ),
     *(
         Rule(
+            f"mish-by-{word}",
+            "x",
+            lambda x, f=f: x * apply("tanh", f(x)),
+            lambda x: apply("mish", x),
+            "reals",
+            "A value times the hyperbolic tangent of its softplus is its mish, of one exponential.",
+            simplify=True,
+        )
+        for word, f in (
+            ("softplus", lambda x: apply("softplus", x, beta=1.0, threshold=20.0)),
+            ("logarithm", lambda x: apply("log1p", exp(x))),
+        )
+    ),
+    *(
+        Rule(
             f"{op}-twice",
             "x",
             lambda x, op=op: apply(op, apply(op, x)),
