@@ -60,7 +60,7 @@ CASES = {
             "lazy bits",
             "negative bits of inputs, which imag of conjugates has, are not read: memory is",
         ),
-        *("", "", f"x = -x.resolve_neg() if x.is_neg() else x\n        {GELU}"),
+        *("", "", f"x = x - 2 * x.detach() if x.is_neg() else x\n        {GELU}"),
     ),
     "keeps_the_last_input": (
         *("kept inputs", "inputs of its last calls are kept alive"),
