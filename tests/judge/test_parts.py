@@ -325,6 +325,22 @@ def test_one_thread_makes_the_first_call_of_a_vector_function() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_modes_of_operators_import_no_compiler() -> None:
+    """PyTorch hides each mode from its compiler, and imports that for it: one and a half seconds of
+    every judgement of a random reference."""
+    program = (
+        "import sys, torch\n"
+        "from refold.judge.truth import rehearsal, replay\n"
+        "from refold.judge.worker import settings\n"
+        "with replay.Record() as record:\n"
+        "    torch.nn.Dropout()(torch.ones(4))\n"
+        "with replay.Replay(record.draws), rehearsal.Watch(), settings._Operators():\n"
+        "    torch.nn.Dropout()(torch.ones(4))\n"
+        "assert record.draws and 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_a_fault_of_the_judge_condemns_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(session: Session) -> Iterator[Failure]:
         raise RuntimeError("Expected all tensors to be on the same device")

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from refold.judge.draws.trees import inexact, tensors
+from refold.judge.worker.mode import Mode
 
 if TYPE_CHECKING:
     from refold.judge.truth.oracle import Oracle
@@ -33,7 +33,7 @@ BY_INDEX = frozenset(
 BY_VALUE = frozenset({"binary_cross_entropy", "multinomial", "bernoulli", "bernoulli_"})
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Watch(Mode):
     """Notes which operations run, and whether one raised for which a GPU asserts."""
 
     def __init__(self) -> None:

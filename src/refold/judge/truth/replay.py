@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from refold.judge.draws.noise import Noise
 from refold.judge.draws.trees import tensors
+from refold.judge.worker.mode import Mode
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 Draws = list[tuple[Any, tuple[torch.Tensor, ...]]]
@@ -39,7 +39,7 @@ class Widen(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-class Record(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Record(Mode):
     """Keeps what each random operation gave, in order."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Record(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-class Replay(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Replay(Mode):
     """Gives each random operation what the recorded one gave, in this run's dtype."""
 
     def __init__(self, draws: Draws) -> None:
@@ -90,7 +90,7 @@ _DOUBLES = (torch.float64, torch.complex128)
 _COPIES = (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
 
 
-class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Rounded(Mode):
     """Moves what each operation computes by some units in float64's last place.
 
     A model of float64 has no wider truth beside it: where an intermediate result all but cancels,

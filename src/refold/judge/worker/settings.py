@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from refold.judge.worker import values
+from refold.judge.worker.mode import Mode
 
 
 class _Functions(TorchFunctionMode):
@@ -21,7 +21,7 @@ class _Functions(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Operators(Mode):  # type: ignore[no-untyped-call]
     """Passes every operator on, as one that counts their work does."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
