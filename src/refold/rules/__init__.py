@@ -3,6 +3,7 @@
 from refold.rules import (
     compose,
     conv,
+    conv_compose,
     distribute,
     embedding,
     groups,
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     *groups.RULES,
     *compose.RULES,
     *conv.RULES,
+    *conv_compose.RULES,
     *pools.RULES,
     *largest.RULES,
     *embedding.RULES,

@@ -83,7 +83,7 @@ def _second_scaled(w: Term, s: Term, strides: Any, groups: int) -> Term:
     return reshape(in_groups(w, strides, groups) * of_groups(s, strides, groups), w.shape)
 
 
-def _of_shift(w: Term, c: Term, strides: Any, groups: int) -> Term:
+def of_shift(w: Term, c: Term, strides: Any, groups: int) -> Term:
     """What a shift of the channels c[1,C,1...] adds to each feature of w[O,C/groups,...]: [O]."""
     rows = sum(in_groups(w, strides, groups), (-1,))  # [groups, O/groups, C/groups, 1]
     _, features, depth, _ = rows.shape[-4:]
@@ -291,7 +291,7 @@ OPERANDS = (
         lambda x, w, b, c, strides, paddings, dilations, groups: conv(
             x,
             w,
-            _shifted(b, _of_shift(w, c, strides, groups)),
+            _shifted(b, of_shift(w, c, strides, groups)),
             strides,
             paddings,
             dilations,

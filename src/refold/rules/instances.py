@@ -57,6 +57,10 @@ def draw_instance(
     letters = {c[0]: draw.choice(sizes) for h in rule.holes.values() for c in h.dims}
     if rule.is_of_images and draw.random() < 0.5:  # one group: a kernel has all channels
         letters["D"] = letters.get("C", letters.get("O", 1))
+        if "P" in letters:  # a kernel behind another
+            letters["E"] = letters["O"]
+    if "G" in letters:  # channels of two images beside each other
+        letters["G"] = letters["C"] + letters["E"]
     spatial_rank = draw.choice(SPATIAL_RANKS) if rule.is_of_images else 0
     found: dict[str, Any] = {}
     leaves: list[tuple[Node, Hole]] = []
@@ -72,6 +76,9 @@ def draw_instance(
             # behind a shape, values that spread to it
             shape = _shape(hole, found.get("shape", base), letters, spatial_rank, draw)
             # images of which a rule is about two: alike half of the time
+            if "G" in letters and hole.name == "y" and draw.random() < 0.5:
+                along = (hint(d) for d in found["x"].shape[-spatial_rank:])
+                shape = (*shape[:-spatial_rank], *along)
             alike = [h for h in rule.holes.values() if h.is_of_images and h.dims == hole.dims]
             if alike and alike[0] is not hole and draw.random() < 0.7:
                 shape = tuple(hint(d) for d in found[alike[0].name].shape)
@@ -181,6 +188,10 @@ def _attribute(
         return tuple(sorted(draw.sample(AXES, draw.choice((1, 1, 1, 2, 2, 3)))))
     if kind == "axis":
         return draw.choice((*AXES, -1))
+    if kind == "shape" and spatial_rank and "y" in found and draw.random() < 0.7:
+        # as large as the one image, with the channels of the other
+        x, y = ([hint(d) for d in found[name].shape] for name in "xy")
+        return tuple(y[a] if a == -spatial_rank - 1 else x[a] for a in AXES)
     if kind == "shape":
         return _reshaped(base, found, draw)
     if kind == "order":
