@@ -119,9 +119,14 @@ class Reference:
         return list(value)
 
 
+# for each that could come torch.manual_seed takes the stack down: a quarter of a millisecond
+_BUILT = (torch.cuda._is_compiled(), torch.xpu._is_compiled(), torch.backends.mps.is_built())
+_DEVICES = any(_BUILT) or hasattr(torch, torch._C._get_privateuse1_backend_name())
+
+
 def seed_everything(seed: int) -> None:
     """Seed torch (all devices), ``random`` and, if it is in use, numpy."""
-    torch.manual_seed(seed)
+    (torch.manual_seed if _DEVICES else torch.default_generator.manual_seed)(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:

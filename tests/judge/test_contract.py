@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from refold import contract
 from refold.contract import ContractError, load
 
 GOOD = """
@@ -181,3 +182,13 @@ def test_constructor_that_raises(tmp_path: Path) -> None:
     text = MODEL.replace("pass", "def __init__(self, n): raise ValueError('no')")
     with pytest.raises(ContractError, match="to build a module"):
         load(write(tmp_path, text + "def get_inputs(): return []\n")).make(0)
+
+
+def test_a_seed_is_torch_s_and_leaves_nothing_behind() -> None:
+    """`torch.manual_seed` puts off a call, with the stack, for each device that is not there."""
+    torch.manual_seed(5)
+    expected, before = torch.rand(3), len(torch.cuda._queued_calls)
+    contract.seed_everything(5)
+    assert torch.equal(torch.rand(3), expected)
+    if not torch.cuda._is_compiled():
+        assert len(torch.cuda._queued_calls) == before
