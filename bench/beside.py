@@ -1,11 +1,13 @@
 """Files of an earlier refold beside today's: the same models, judged and timed in one run.
 
     python bench/beside.py make --old CHECKOUT [--target cuda:sm_90] [--only S0 S1] FOLDER
-    python bench/beside.py run [--only S0 S1] [--jobs 8] [--output bench/results/beside.csv] FOLDER
+    python bench/beside.py make FOLDER --target cuda:sm_90 --references KernelBench/level2/1_*.py
+    python bench/beside.py run FOLDER [--only S0 S1] [--jobs 8] [--output bench/results/beside.csv]
 
-`make` writes FOLDER/NAME/{reference,old,new}.py, the second by the refold of another checkout; it
-needs no GPU to make files for one. `run` judges the new file (quick, equality alone), `--jobs`
-models side by side, and then times one model at a time with nothing beside it: eager,
+`make` writes FOLDER/NAME/{reference,old,new}.py, the second by the refold of another checkout, if
+one is given; it needs no GPU to make files for one. --references: other models than the systems,
+named by what their files' names begin with. `run` judges the new file (quick, equality alone),
+`--jobs` models side by side, and then times one model at a time with nothing beside it: eager,
 torch.compile, the old file and the new one alternately, rounds in random order, in a process of
 their own. A row holds the judge's verdict and seconds, the medians in microseconds, and ratios with
 quartiles over the rounds: above 1 the new file is the faster one. Models that the output has rows
@@ -25,14 +27,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 from record import Record, commit, gpu
-from systems import CONVOLUTIONS, HERE, PROBLEMS, SUMS, SYSTEMS, System, machine
+from systems import CONVOLUTIONS, HERE, PROBLEMS, SUMS, SYSTEMS, machine
 
 from refold import contract
 
@@ -42,16 +44,20 @@ Run = Callable[[], object]
 
 
 # --- making ---------------------------------------------------------------------------------------
-def make(system: System, old: Path, target: str, sets: list[str], folder: Path) -> str:
+def make(
+    name: str, file: Path, old: Path | None, target: str, sets: list[str], folder: Path
+) -> str:
     """Write one model's files; what it says is a line."""
-    here = folder / system.name
+    here = folder / name
     here.mkdir(parents=True, exist_ok=True)
     reference = here / "reference.py"
-    reference.write_text(contract.load(PROBLEMS / system.file, sets).source_with_sets)
+    reference.write_text(contract.load(file, sets).source_with_sets)
     said = []
     for side, root in (("old", old), ("new", HERE.parent)):
         made = here / f"{side}.py"
         made.unlink(missing_ok=True)
+        if root is None:
+            continue
         command = [sys.executable, "-m", "refold", "optimize", str(reference), "-o", str(made)]
         if target != "cpu":  # for the CPU itself the likely file would be timed, judged and kept
             command += ["--target", target]
@@ -59,9 +65,9 @@ def make(system: System, old: Path, target: str, sets: list[str], folder: Path) 
         environment = os.environ | {"PYTHONPATH": str(root / "src")}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if not made.exists() or done.returncode not in (0, 3, 4):
-            return f"{system.name} {side}: exit {done.returncode}: {done.stderr.strip()[-300:]}"
+            return f"{name} {side}: exit {done.returncode}: {done.stderr.strip()[-300:]}"
         said.append(f"{side} {len(made.read_text().splitlines())} lines")
-    return f"{system.name}: {', '.join(said)}"
+    return f"{name}: {', '.join(said)}"
 
 
 # --- judging --------------------------------------------------------------------------------------
@@ -81,44 +87,43 @@ def judge(folder: Path) -> dict[str, Any]:
 
 
 # --- timing ---------------------------------------------------------------------------------------
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The times of one model, one row a mode; in the process that calls it."""
+def rows_of(folder: Path, modes: Sequence[str], count: int) -> list[dict[str, Any]]:
+    """The times of one model, one row a mode, by so many rounds; in the process that calls it."""
     reference = contract.load(folder / "reference.py")
+    made = [n for n in ("old", "new") if (folder / f"{n}.py").exists()]
     modules: dict[str, torch.nn.Module] = {
         "eager": reference.make(seed=0),
-        **{
-            n: contract.load(folder / f"{n}.py", class_name="ModelNew").make()
-            for n in ("old", "new")
-        },
+        **{n: contract.load(folder / f"{n}.py", class_name="ModelNew").make() for n in made},
     }
     inputs = reference.inputs(seed=1)
     if torch.cuda.is_available():
         modules = {name: module.cuda() for name, module in modules.items()}
         inputs = [v.cuda() if isinstance(v, torch.Tensor) else v for v in inputs]
-    for name in ("old", "new"):
+    for name in made:
         modules[name].load_state_dict(modules["eager"].state_dict())
     modules["compile"] = torch.compile(modules["eager"])  # type: ignore[assignment]
     found = []
-    for mode in ("train", "eval"):
+    for mode in modes:
         for module in modules.values():
             module.train(mode == "train")
         with torch.no_grad():
-            rounds = _rounds({n: functools.partial(m, *inputs) for n, m in modules.items()})
+            rounds = _rounds({n: functools.partial(m, *inputs) for n, m in modules.items()}, count)
         best = [min(pair) for pair in zip(rounds["eager"], rounds["compile"], strict=True)]
         row: dict[str, Any] = {"system": folder.name, "mode": mode}
         row |= {f"{n}_us": round(statistics.median(t) * 1e6, 1) for n, t in rounds.items()}
-        row |= _ratios("old_to_new", rounds["old"], rounds["new"])
+        if "old" in rounds:
+            row |= _ratios("old_to_new", rounds["old"], rounds["new"])
         found.append(row | _ratios("best_to_new", best, rounds["new"]))
     return found
 
 
-def _rounds(runs: dict[str, Run]) -> dict[str, list[float]]:
+def _rounds(runs: dict[str, Run], count: int) -> dict[str, list[float]]:
     """Seconds a call of each side, a number a round."""
     for run in runs.values():
         for _ in range(3):
             run()
     rounds: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(ROUNDS):
+    for _ in range(count):
         for name in random.sample(list(runs), len(runs)):
             rounds[name].append(_sustained(runs[name]))
     return rounds
@@ -149,9 +154,10 @@ def _ratios(name: str, over: list[float], under: list[float]) -> dict[str, float
     return {k: round(v, 3) for k, v in found.items()}
 
 
-def time_one(folder: Path) -> list[dict[str, Any]]:
+def time_one(folder: Path, modes: Sequence[str], count: int) -> list[dict[str, Any]]:
     """`rows_of` in a process of its own."""
-    command = [sys.executable, __file__, "time", str(folder)]
+    command = [sys.executable, __file__, "time", str(folder), "--rounds", str(count)]
+    command += ["--modes", *modes]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines()[-1:]
@@ -161,7 +167,9 @@ def time_one(folder: Path) -> list[dict[str, Any]]:
 
 
 # --- the command ----------------------------------------------------------------------------------
-def run(folders: list[Path], jobs: int, output: Path, measured: str) -> int:
+def run(
+    folders: list[Path], jobs: int, output: Path, measured: str, ask: argparse.Namespace
+) -> int:
     record = Record(output)
     on = gpu(measured) if torch.cuda.is_available() else machine() | {"commit": commit(measured)}
     device = on.get("device") or on.get("processor")
@@ -176,13 +184,13 @@ def run(folders: list[Path], jobs: int, output: Path, measured: str) -> int:
         verdicts = dict(zip(left, pool.map(judge, left), strict=True))
     found: list[dict[str, Any]] = []
     for folder in left:
-        for row in time_one(folder):
+        for row in time_one(folder, ask.modes, ask.rounds):
             found.append(row | verdicts[folder] | {"files": digests[folder]} | on)
             print(json.dumps({k: v for k, v in found[-1].items() if k not in on}), flush=True)
         record.write(found)
-    stands = [r for r in found if r.get("verdict") == "ACCEPTED" and "old_to_new" in r]
+    stands = [r for r in found if r.get("verdict") == "ACCEPTED" and "best_to_new" in r]
     for name in ("old_to_new", "best_to_new"):
-        if ratios := [r[name] for r in stands]:
+        if ratios := [r[name] for r in stands if name in r]:
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
             slower = sum(r < 0.97 for r in ratios)
             print(
@@ -192,16 +200,13 @@ def run(folders: list[Path], jobs: int, output: Path, measured: str) -> int:
     return 0 if len(stands) == len(found) else 1
 
 
-def _files(folder: Path) -> list[Path]:
-    return [folder / f"{n}.py" for n in ("reference", "old", "new")]
-
-
 def _is_made(folder: Path) -> bool:
-    return all(f.exists() for f in _files(folder))
+    return all((folder / f"{n}.py").exists() for n in ("reference", "new"))
 
 
 def _digest(folder: Path) -> str:
-    return hashlib.sha256(b"".join(f.read_bytes() for f in _files(folder))).hexdigest()[:12]
+    files = [f for n in ("reference", "old", "new") if (f := folder / f"{n}.py").exists()]
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
 
 
 def main() -> int:
@@ -212,30 +217,37 @@ def main() -> int:
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="sets")
     parser.add_argument("--reduced", action="store_true", help="sizes that a laptop carries")
-    parser.add_argument("--only", nargs="*", default=list(SAMPLE))
+    parser.add_argument("--references", nargs="*", type=Path, default=[], metavar="FILE")
+    parser.add_argument("--only", nargs="*", default=None)
+    parser.add_argument("--modes", nargs="*", default=["train", "eval"], choices=["train", "eval"])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--output", type=Path, default=HERE / "results" / "beside.csv")
     parser.add_argument("--commit", default="", help="what is measured, where git does not know")
     args = parser.parse_args()
     if args.step == "time":
-        print(json.dumps(rows_of(args.folder)))
+        print(json.dumps(rows_of(args.folder, args.modes, args.rounds)))
         return 0
     if args.step == "run":
-        folders = [f for n in args.only if _is_made(f := args.folder / n)]
+        names = SAMPLE if args.only is None else args.only
+        there = [f for f in sorted(args.folder.iterdir()) if _is_made(f)]
+        folders = [f for f in there if args.only is None or f.name in names]
         if not folders:
-            print(
-                f"{args.folder} has none of {' '.join(args.only)}: make them first", file=sys.stderr
-            )
+            print(f"{args.folder} has none of {' '.join(names)}: make them first", file=sys.stderr)
             return 2
-        return run(folders, args.jobs, args.output, args.commit)
-    if args.old is None or not (args.old / "src" / "refold").is_dir():
+        return run(folders, args.jobs, args.output, args.commit, args)
+    if args.old is not None and not (args.old / "src" / "refold").is_dir():
         print("--old: expected a checkout of refold, with src/refold in it", file=sys.stderr)
         return 2
-    chosen = [s for s in (*SYSTEMS, *CONVOLUTIONS, *SUMS) if s.name in args.only]
+    systems = [s for s in (*SYSTEMS, *CONVOLUTIONS, *SUMS) if s.name in (args.only or SAMPLE)]
+    chosen: list[tuple[str, Path, Sequence[str]]]
+    chosen = [(f.name.partition("_")[0], f, ()) for f in args.references]
+    chosen = chosen or [(s.name, PROBLEMS / s.file, s.reduced) for s in systems]
 
-    def write(system: System) -> str:
-        sets = [*(system.reduced if args.reduced else ()), *args.sets]
-        said = make(system, args.old, args.target, sets, args.folder)
+    def write(model: tuple[str, Path, Sequence[str]]) -> str:
+        name, file, reduced = model
+        sets = [*(reduced if args.reduced else ()), *args.sets]
+        said = make(name, file, args.old, args.target, sets, args.folder)
         print(said, flush=True)
         return said
 

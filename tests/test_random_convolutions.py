@@ -5,6 +5,7 @@ Each goes through the dispatch of the planner, and runs on the emulator.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from math import prod
 from typing import Any
@@ -18,6 +19,7 @@ from refold import introspect, pipeline
 from refold.convolve import DIRECT, IMPLICIT, ON_CPU, PATCHES, STRIPS, Choice, takes
 from refold.derive import Options, derive
 from refold.emit.module import Mode
+from refold.ir.ops import CONVOLUTIONS
 from refold.plan import Group
 from refold.plan.convolution import of_node, unsupported
 from refold.schedule import Kernels
@@ -46,24 +48,33 @@ def drawn(random: torch.Generator, strips: bool = False) -> tuple[nn.Module, tor
         places, groups = one(1, 2, 2, 2, 2 if strips else 3), one(1, 1, 1, 2, 3, 8)
         each = one(8, 16, 24, 72) if strips else one(2, 3, 5, 8, 17, 32)
         channels, features = groups * each, groups * one(7, 16, 24, 40, 70)
+        transposed = strips and one(0, 0, 1) == 1
         kernel, strides, paddings, dilations = (
             tuple(one(*of) for _ in range(places))
-            for of in ((1, 2, 3, 3, 5), (1,) if strips else (1, 1, 2, 3), (0, 1, 2), (1, 1, 2, 3))
+            for of in (
+                (1, 2, 3, 3, 5),
+                (1, 2, 2, 3) if transposed else (1,) if strips else (1, 1, 2, 3),
+                (0, 1, 2),
+                (1, 1, 2, 3),
+            )
         )
         sizes = tuple(one(*{1: (1, 40, 130), 2: (3, 8, 13), 3: (2, 4, 6)}[places]) for _ in kernel)
-        facts = zip(sizes, kernel, paddings, dilations, strict=True)
-        if any(n + 2 * p < d * (k - 1) + 1 for n, k, p, d in facts):
-            continue  # larger than the image: PyTorch raises
-        kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[places - 1]
-        module = kind(
-            *(channels, features, kernel, strides, paddings, dilations, groups),
-            bias=one(0, 1) == 1,
-        )
+        name = f"Conv{'Transpose' if transposed else ''}{places}d"
+        facts: dict[str, Any] = {"groups": groups, "dilation": dilations, "bias": one(0, 1) == 1}
+        if transposed:
+            facts["groups"], channels = one(1, 1, 1, groups), groups * each
+            pairs = zip(strides, dilations, strict=True)
+            facts["output_padding"] = tuple(one(0, max(s, d) - 1) for s, d in pairs)
+        module = getattr(nn, name)(channels, features, kernel, strides, paddings, **facts)
         x = torch.randn((one(1, 2, 5), channels, *sizes), generator=random)
         x *= (1.0, 1e-30, 1e4, 1e6)[one(0, 1, 2, 3)]
         if one(0, 0, 0, 1):
             x.view(-1)[one(0, x.numel() // 2)] = torch.inf
-        if prod(module.weight.shape[1:]) * prod(module(x).shape) < 2e6:
+        try:
+            made = module(x)
+        except RuntimeError:
+            continue  # larger than the image
+        if made.numel() and prod(module.weight.shape[1:]) * made.numel() < 2e6:
             return module, x
 
 
@@ -93,7 +104,7 @@ def test_random_convolutions(seed: int) -> None:
     mode = plan_of_all(module, images, how)
     for step in mode.plan.steps:
         nodes = step.nodes if isinstance(step, Group) else (step.node,)
-        for node in (n for n in nodes if n.op == "conv"):
+        for node in (n for n in nodes if n.op in CONVOLUTIONS):
             own = step.kernel.schedule.kernels.name if isinstance(step, Group) else ""
             SHARE[own or unsupported(node) or "what only patches take"] += 1
             c = of_node(node)
@@ -125,29 +136,35 @@ def plan_of_all(module: nn.Module, images: list[torch.Tensor], convolutions: Cho
     return found.mode
 
 
-# --- rows that start anywhere, and dark places ----------------------------------------------------
+# --- rows that start anywhere, dark places, special values ----------------------------------------
 Strips = tuple[str, nn.Module, nn.Module]
+FORMS: dict[str, nn.Module] = {
+    "steps of 1": nn.Conv2d(8, 20, (2, 3), bias=False),
+    "phases": nn.ConvTranspose2d(8, 20, 3, 2, 1, bias=False),
+}
 
 
-@pytest.fixture(scope="module", params=["ieee", "tf32"])
+@pytest.fixture(scope="module", params=[(k, f) for f in FORMS for k in ("ieee", "tf32")], ids=str)
 def strips(request: pytest.FixtureRequest) -> Strips:
     """A class, a convolution, and its twin by strips of rows on two processors."""
     torch.manual_seed(0)
-    module, x = nn.Conv2d(8, 20, (2, 3), bias=False).eval(), torch.randn(2, 8, 5, 9)
-    fast = fast_of(module, [x], choice(request.param, "slim", STRIPS), "cuda:sm_90")
+    kind, form = request.param
+    module, x = copy.deepcopy(FORMS[form]).eval(), torch.randn(2, 8, 5, 9)
+    fast = fast_of(module, [x], choice(kind, "slim", STRIPS), "cuda:sm_90")
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
         patch.setenv("EMULATOR_PROCESSORS", "2")
         fast(x)  # a library asks once how many there are
-    return request.param, module, fast
+    return kind, module, fast
 
 
-@pytest.mark.parametrize("wide", [4, 5, 6, 7, 126, 127, 130])
-def test_results_of_any_width(strips: Strips, wide: int) -> None:
-    """Rows that start at every multiple of 4 bytes: stored 16 bytes at a time but for their ends,
-    where the places of an image are a multiple of four."""
+@pytest.mark.parametrize("high", [4, 5])
+@pytest.mark.parametrize("wide", [4, 5, 6, 7, 66, 126, 127, 130])
+def test_results_of_any_width(strips: Strips, wide: int, high: int) -> None:
+    """Rows that start at every multiple of 4 bytes, of images whose places are a multiple of four,
+    so that rows of all features start alike, or are not."""
     kind, module, fast = strips
     torch.manual_seed(wide)
-    x = torch.randn(2, 8, 5, wide + 2)
+    x = torch.randn(2, 8, high, wide + 2)
     with torch.no_grad():
         assert introspect.fallback_reason(fast, [x]) is None
         got, truth = fast(x), truth_of(module, x)
@@ -157,6 +174,7 @@ def test_results_of_any_width(strips: Strips, wide: int) -> None:
 def test_a_dark_place_keeps_its_bits(strips: Strips) -> None:
     """A row has one scale where its places are alike, else each place has one."""
     kind, module, fast = strips
+    rows, columns = (2, 3) if isinstance(module, nn.Conv2d) else (5, 8)  # from, until: all dark
     torch.manual_seed(0)
     for dark in (1e-3, 1e-6, 1e-12, 1e-25, 0.0):
         x = torch.randn(2, 8, 7, 9)
@@ -164,10 +182,25 @@ def test_a_dark_place_keeps_its_bits(strips: Strips) -> None:
         with torch.no_grad():
             assert introspect.fallback_reason(fast, [x]) is None
             got, truth = fast(x), truth_of(module, x)
-        for some in (got[..., :3] - truth[..., :3], got - truth):
+        for some in (got[..., :columns] - truth[..., :columns], got - truth):
             assert some.isfinite().all()
-        error = relative(got[:, :, 2:, :3], truth[:, :, 2:, :3]) if dark else 0.0
+        there = ..., slice(rows, None), slice(columns)
+        error = relative(got[there], truth[there]) if dark else 0.0
         assert error < (2.5e-7 if kind == "ieee" else 4e-4), dark
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_special_values_of_strips(strips: Strips, value: float) -> None:
+    kind, module, fast = strips
+    torch.manual_seed(1)
+    x = torch.randn(2, 8, 6, 9)
+    x[1, 3, 2, 4] = value
+    with torch.no_grad():
+        got, truth = fast(x), truth_of(module, x)
+    known = truth.isfinite()
+    assert not known.all() and torch.equal(got.isnan(), truth.isnan())
+    assert torch.equal(got[truth.isinf()].double(), truth[truth.isinf()])
+    assert relative(got[known], truth[known]) < (2e-7 if kind == "ieee" else 4e-4)
 
 
 # --- transposed ones, and those of few features ---------------------------------------------------
@@ -275,12 +308,12 @@ FAULTS = {
         "strips",
     ),
     "a row is written while it is read": (
-        "if (chunk == 0) mbarrier_wait(empty",
-        "if (chunk < 0) mbarrier_wait(empty",
+        "mbarrier_wait(empty + kMbarrierBytes * slot,",
+        "if (chunk < 0) mbarrier_wait(empty + kMbarrierBytes * slot,",
         "strips",
     ),
     "sums are promoted before they are there": (
-        "wgmma_wait_group<0>();\n        };",
+        "wgmma_wait_group<0>();\n      };",
         "};",
         "strips",
     ),
@@ -295,10 +328,11 @@ FAULTS = {
         "patches",
     ),
     "a tap has another tap's scales": (
-        "const int first = tap * W::Wide::kDilation +",
-        "const int first =",
+        "shared.unscale[slot][chunk] + Wide::at(tap) +",
+        "shared.unscale[slot][chunk] +",
         "strips of slim tiles",
     ),
+    "a phase has another phase's taps": ("return kFirst + i *", "return i *", "phases"),
 }
 
 
@@ -310,6 +344,8 @@ def test_a_fault_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     module, x = nn.Conv2d(40, 66, 3, padding=1).eval(), torch.randn(2, 40, 6, 7)
     old, new, kind = FAULTS[fault]
+    if kind == "phases":
+        module, kind = nn.ConvTranspose2d(40, 66, 3, 2, 1, (1, 0)).eval(), "strips of slim tiles"
     _, result = written(module, [x], TARGETS[kind], convolutions=choice(*ALL[kind]))
     text = result.text or ""
     assert old in text

@@ -73,6 +73,9 @@ LEAST_FEATURES, LEAST_DEPTH = 16, 16
 _OF_PATCHES = {64: 1.0, 32: 1.9, 16: 3.4}
 # a product by plain arithmetic, in those of tensor cores
 _PLAIN = 10.0
+_SLIM = 64  # features of the narrower tile
+# of a step along the height, each a copy of the kernel's text
+_MOST_PHASES = 4
 # products of an element of a transposed one up to which patches were far ahead, of fp32 class
 _TRANSPOSED, _FEW_TRANSPOSED = 160, 16
 # products of an element up to which plain arithmetic was far ahead where each channel is by itself
@@ -108,14 +111,17 @@ class Convolution:
         """How many rows of images lie in shared memory beside the kernels of so many features, and
         fewer than the kernel reaches over if that is none: cuda/convolution_strips.cuh."""
         pieces = 2 if kind == "ieee" else 1
-        high, wide = (1, 1, *self.kernel)[-2:]
-        down, right = (1, 1, *self.dilations)[-2:]
-        places = _MARGIN + 128 + (wide - 1) * right
+        places = _MARGIN + 128 + self.axes[-1].reach
         octets = -(-self.channels // self.groups // 16) * 2
         weights = pieces * prod(self.kernel) * octets * features * 16
         slot = pieces * octets * places * 16 + -(-octets // 4) * (places + 1) * 4 + 16
         fit = max(0, _SHARED - weights) // slot
-        return min(fit, (high - 1) * down + 9)
+        return min(fit, self.span + 8)
+
+    @property
+    def span(self) -> int:
+        """Rows of an image that a row of a result meets, of all phases."""
+        return self.axes[-2].reach + 1 if len(self.axes) > 1 else 1
 
     @property
     def transposed(self) -> bool:
@@ -199,9 +205,9 @@ def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choic
 
 def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     """Strips of rows, for convolutions like those of which they were measured to take less than
-    half of the library's time, patches for transposed ones like those of which they took less than
-    two thirds, and plain arithmetic where each channel is by itself (docs/convolution.md); the
-    library for the rest."""
+    two thirds of the library's time, transposed ones too; patches for other transposed ones like
+    those of which they took less than that; plain arithmetic where each channel is by itself; the
+    library for the rest (docs/convolution.md)."""
 
     def full(size: int, tile: int) -> bool:
         return size >= 0.75 * -(-size // tile) * tile
@@ -227,18 +233,27 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
         found = candidates(c, "ieee", features)
         return next((w for w in found if w.schedule.kernels is DIRECT), None)
 
-    def chosen(c: Convolution) -> Algorithm | None:
-        if c.transposed:
-            return by_patches(c)
-        if c.groups == c.channels == c.features:
-            return by_channel(c)
+    def by_strips(c: Convolution) -> Algorithm | None:
         if len(c.kernel) < 2 or prod(c.kernel) < 4 or c.channels // c.groups < 8:
             return None
-        if not full(c.made[-1], 128) or c.images * prod(c.made[:-1]) < 4 * PROCESSORS:
+        rows = c.images * prod(a.places for a in c.axes[:-1])
+        if not full(c.axes[-1].places, 128) or rows < 4 * PROCESSORS:
             return None
-        found = [w for w in candidates(c, kind_of(c, allowed), features) if _is_strips(w)]
+        kind = kind_of(c, allowed)
+        if c.transposed and (kind != "tf32" or prod(c.made) % 4 or c.made[-1] % c.strides[-1]):
+            return None  # was not timed; rows that start anywhere took twice as long
+        found = [w for w in candidates(c, kind, features) if _is_strips(w)]
         found = [w for w in found if full(c.features // c.groups, w.schedule.sizes[0])]
+        # of transposed ones broad tiles were slower (file 36 of level 2 on an H100: 384 us, 284)
+        found = [w for w in found if not c.transposed or w.schedule.sizes[0] == _SLIM]
         return min(found, key=lambda w: tile_products(w.schedule, c), default=None)
+
+    def chosen(c: Convolution) -> Algorithm | None:
+        if c.transposed:
+            return by_strips(c) or by_patches(c)
+        if c.groups == c.channels == c.features:
+            return by_channel(c)
+        return by_strips(c)
 
     return chosen
 
@@ -271,17 +286,23 @@ def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:
         return False
     if by_patches:
         return c.at_once(schedule) > 0
-    return not c.transposed and (schedule.kernels is IMPLICIT or _fit_strips(schedule, c, kind))
+    if schedule.kernels is STRIPS:
+        return _fit_strips(schedule, c, kind)
+    return not c.transposed
 
 
 def _fit_strips(strips: Schedule, c: Convolution, kind: str) -> bool:
     """Strips of rows are along one or two axes, by steps of 1, where kernels and rows fit shared
-    memory."""
-    if len(c.sizes) > 2 or any(s != 1 for s in c.strides):
+    memory. Of transposed ones they are of one group, by steps of 2 at most along the width."""
+    if len(c.sizes) > 2:
+        return False
+    if c.transposed and (c.groups > 1 or c.strides[-1] > 2 or max(c.strides) > _MOST_PHASES):
+        return False
+    if not c.transposed and max(c.strides) > 1:
         return False
     features, _ = strips.sizes
-    span = ((1, *c.kernel)[-2] - 1) * (1, *c.dilations)[-2] + 1
-    return c.slots(features, kind) >= span + (1 if features == 128 else 2)
+    alternate = features == 64 and c.axes[-1].phases == 1  # warpgroups, in rows
+    return c.slots(features, kind) >= c.span + (2 if alternate else 1)
 
 
 def kind_of(convolution: Convolution, allowed: str) -> str:
@@ -302,8 +323,9 @@ def tile_products(schedule: Schedule, c: Convolution) -> float:
         depth = patches.depth(each, c.at_once(schedule), c.axes)
         return waves * PROCESSORS * high * wide * depth * _OF_PATCHES[high]
     columns = -(-c.pixels // wide)
-    if schedule.kernels is STRIPS:  # rows are not joined
-        columns = c.pixels // c.made[-1] * -(-c.made[-1] // wide)
+    if schedule.kernels is STRIPS:  # rows are not joined; a place has all phases
+        rows = c.images * prod(a.places for a in c.axes[:-1])
+        columns = rows * -(-c.axes[-1].places // wide)
     tiles = c.groups * -(-(c.features // c.groups) // high) * columns
     waves = -(-tiles // PROCESSORS)
     depth = -(-c.depth // 64) * 64

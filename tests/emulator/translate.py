@@ -84,6 +84,9 @@ INSTRUCTIONS: dict[str, str | None] = {
     ".reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16": (
         "product<true>"
     ),
+    ".reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16": (
+        "product<false, 64>"
+    ),
     ".reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16": (
         "product_of_registers"
     ),
@@ -223,7 +226,8 @@ def _call(sections: list[str]) -> str:
         return f"({_operands(sections[1])[0]} = emulator::{function})" if register else ""
     operands = [o for s in sections[1:3] for o in _operands(s)]
     if function.startswith("product<") or function == "product_of_registers":
-        operands = [f"&({operands[0]})", *operands[64:]]  # an array's 64 elements in order
+        sums = 32 if function.endswith(", 64>") else 64
+        operands = [f"&({operands[0]})", *operands[sums:]]  # an array's elements in order
     return f"emulator::{function}({', '.join(operands)})"
 
 

@@ -28,7 +28,7 @@ from refold.emit.source import (
 from refold.emit.template import render
 from refold.families import BY_NAME, FAMILIES
 from refold.plan import Group
-from refold.plan.convolution import CONVOLUTION, ConvolutionKernel
+from refold.plan.convolution import CONVOLUTION, TURNED, ConvolutionKernel
 from refold.plan.product import PACKED, TRANSPOSED
 from refold.runtime.nvcc import _refold_other_nvcc, _refold_pip_nvcc
 from refold.runtime.nvrtc import _refold_compiled_apart, _refold_nvrtc
@@ -110,6 +110,7 @@ class CudaTarget:
             packs=PACKED in forms,
             transposes=TRANSPOSED in forms,
             convolutions=sorted(f for f in forms if f.startswith(CONVOLUTION)),
+            turned=TURNED,
             asks=_convolves_in_tf32(m.group for m in groups),
             hi_lo=sorted(f"_refold_{f}" for f in forms if f.startswith("hi_lo")),
             capability=capability,

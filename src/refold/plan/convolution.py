@@ -16,7 +16,8 @@ from refold.ir.ops import CONVOLUTIONS
 from refold.plan.product import Pack
 from refold.schedule import Schedule
 
-CONVOLUTION = "pack_convolution_"  # the form of packed kernels, followed by the kind
+CONVOLUTION = "pack_convolution_"  # the form of packed kernels, followed by the kind, and:
+TURNED = "_transposed"  # of a transposed one, whose weight lies [channels, features, taps]
 _MOST = 2**31  # elements of a channel
 _EVERY = frozenset().union(*(k.requires for k in KERNELS))
 

@@ -223,15 +223,15 @@ inline void check_descriptor(uint64_t descriptor) {
   if (descriptor >> 32 != 0x40000040 || (descriptor >> 16 & 0xffff) != 1)
     fail("a descriptor %016llx that is not of rows of 128 bytes", static_cast<unsigned long long>(descriptor));
 }
-// d: this lane's 64 sums of a product [64 x 16] by [128 x 16], done when the thread waits for it. rows: gives the
+// d: this lane's sums of a product [64 x 16] by [Columns x 16], done when the thread waits for it. rows: gives the
 // lane's two rows of a then.
-template <bool Bfloat, class Rows> void later_product(float* d, Rows rows, uint64_t b, bool add) {
+template <bool Bfloat, int Columns = 128, class Rows> void later_product(float* d, Rows rows, uint64_t b, bool add) {
   check_descriptor(b);
   const Block& block = *self().block;
   const int lane = self().lane();
   self().products.back().push_back([=, &block] {
     const std::array<Sixteen, 2> a = rows();
-    for (int j = 0; j < 16; j++)
+    for (int j = 0; j < Columns / 8; j++)
       for (int e = 0; e < 2; e++) {
         const Sixteen column = tile_row<Bfloat>(block, b, 8 * j + 2 * (lane % 4) + e);
         for (int h = 0; h < 2; h++) {
@@ -241,7 +241,7 @@ template <bool Bfloat, class Rows> void later_product(float* d, Rows rows, uint6
       }
   });
 }
-template <bool Bfloat> void product(float* d, uint64_t a, uint64_t b, int add) {
+template <bool Bfloat, int Columns = 128> void product(float* d, uint64_t a, uint64_t b, int add) {
   check_descriptor(a);
   const Thread& t = self();
   const Block& block = *t.block;
@@ -249,7 +249,7 @@ template <bool Bfloat> void product(float* d, uint64_t a, uint64_t b, int add) {
   const auto rows = [=, &block] {
     return std::array<Sixteen, 2>{tile_row<Bfloat>(block, a, row), tile_row<Bfloat>(block, a, row + 8)};
   };
-  later_product<Bfloat>(d, rows, b, add != 0);
+  later_product<Bfloat, Columns>(d, rows, b, add != 0);
 }
 // A row of which four lanes hold, each, words of k 2 q and 1 more, and again 8 further.
 template <bool Bfloat> Sixteen row_of_lanes(const uint32_t (*all)[8], int first, int word, int step) {

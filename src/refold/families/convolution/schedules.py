@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from refold.convolve import IMPLICIT, PATCHES, STRIPS, candidates, every_schedule
 from refold.devices import DeviceModel
-from refold.plan.convolution import CONVOLUTION, ConvolutionKernel, of_node
+from refold.plan.convolution import CONVOLUTION, TURNED, ConvolutionKernel, of_node
 from refold.plan.plan import Group
 from refold.schedule import Schedule, ScheduleChooser
 
@@ -30,6 +30,7 @@ def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) 
         known = candidates(c, algorithm.kind, device.device.features)
         chosen = given if given in (w.schedule for w in known) else chosen
     packed = chosen.kernels in (IMPLICIT, STRIPS)
-    packs = ((group.sides[1], CONVOLUTION + algorithm.kind),) if packed else ()
+    form = CONVOLUTION + algorithm.kind + (TURNED if c.transposed else "")
+    packs = ((group.sides[1], form),) if packed else ()
     at_once = c.at_once(chosen) if chosen.kernels is PATCHES else 0
     return replace(group, kernel=ConvolutionKernel(algorithm.kind, chosen, packs, at_once))

@@ -1,6 +1,6 @@
 // Convolution, the host side: rf::convolution<S>(body, ...), and its packed kernels. The schedule S names the kernel:
 //   GenericConvolution<Mode, tile>   convolution_sm80.cuh    sm_80 and later
-//   Strips<Mode, tile>               convolution_strips.cuh  Hopper, a stride of 1
+//   Strips<Mode, tile>               convolution_strips.cuh  Hopper, a stride of 1; transposed: also of 2 along the width
 // Each has a function of its own: run_convolution(S, body, launch, images, device, stream).
 #pragma once
 #include "convolution_sm80.cuh"
@@ -47,6 +47,7 @@ Error convolution(const Body& body, const float* x, const float* w, void* packed
   l.packed = {static_cast<const unsigned char*>(packed), kBytes, int(kRows), kBytes};
   l.unscale = packed_unscale<typename S::Mode>(packed, kRows, W::kDepth);
   l.feature_tiles = (W::kFeatures + S::kTileRows - 1) / S::kTileRows;
+  l.aligned = aligned;
   l.in_fours = aligned && places % 4 == 0;
   return run_convolution(S{}, body, l, count, device, stream);
 }

@@ -32,7 +32,7 @@
 #include "hi_lo_split.cuh"
 #include "lanes.cuh"
 #include "matmul_sm80.cuh"
-#include "window.cuh"
+#include "phases.cuh"
 
 namespace rf {
 
@@ -59,7 +59,8 @@ struct ConvolutionLaunch {
   Rows packed;           // and as the tensor cores read them
   const float* unscale;  // of each feature
   int feature_tiles;     // of a group
-  bool in_fours;         // places of an image, and addresses, are multiples of four
+  bool aligned;          // what is read and written along the places starts at multiples of 16 bytes
+  bool in_fours;         // and places of an image are a multiple of four
 };
 
 // The exponent that takes a value of these bits to [2^14, 2^15), within what a power of two can be; 0 where none can.
@@ -164,8 +165,16 @@ RF_FN void repair(float (&v)[N], const ConvolutionLaunch& l, int group, int chan
     unsigned todo = __ballot_sync(kFullMask, there && !is_finite(mine));
     for (; todo; todo &= todo - 1) {
       const int owner = __ffs(todo) - 1, of = __shfl_sync(kFullMask, channel, owner);
-      const WindowAt<W> window(l.images, group, __shfl_sync(kFullMask, pixel + i, owner));
-      const float again = plain_window<W>(l.images, window, l.w + long(of) * W::kDepth, lane);
+      const long at = __shfl_sync(kFullMask, pixel + i, owner);
+      float again;
+      if constexpr (W::kTransposed) {
+        const long image = at / l.images.places;
+        again = plain_element<W>(l.images, l.w, image, group, of - group * W::kFeatures,
+                                 static_cast<int>(at - image * l.images.places), lane);
+      } else {
+        const WindowAt<W> window(l.images, group, at);
+        again = plain_window<W>(l.images, window, l.w + long(of) * W::kDepth, lane);
+      }
 #pragma unroll
       for (int j = 0; j < N; j++)
         if (lane == owner && j == i) v[j] = again;

@@ -63,124 +63,171 @@ template <int Slots> struct RowQueue {
   RF_FN void next_strip() { before += seen, seen = released = 0; }
 };
 
+// The taps of a phase along one axis, in the order in which they lie.
+template <class Axis, int Phase> struct Taps {
+  static constexpr int kFirst = Axis::first_of(Phase), kCount = Axis::count_of(Phase);
+  static RF_FN int tap(int i) { return kFirst + i * Axis::kApart; }
+  static RF_FN int at(int i) { return Axis::at(Phase, tap(i)) - Axis::kLeast; }  // from the first that any phase sees
+};
+
+// Calls use(Step<i>) for i < Count.
+template <int Count, class Use> RF_FN void for_steps(const Use& use) {
+  if constexpr (Count > 0) {
+    for_steps<Count - 1>(use);
+    use(Step<Count - 1>{});
+  }
+}
+
 // What scales back the rows that a row of the result meets, where it is the same of all and their channels; else 0.
-template <class S, class W> RF_FN float unscale_of_rows(const StripStorage<S, W>& shared, int row) {
+template <class S, class W, int Phase> RF_FN float unscale_of_rows(const StripStorage<S, W>& shared, int row) {
   using Shape = StripShape<S, W>;
+  using High = Taps<typename Shape::High, Phase>;
   float of_all = kAnyScale;
   bool alike = true;
 #pragma unroll
-  for (int high = 0; high < W::High::kKernel; high++)
+  for (int high = 0; high < High::kCount; high++)
 #pragma unroll
     for (int chunk = 0; chunk < Shape::kChunks; chunk++) {
-      const float of_row = shared.unscale_row[(row + high * W::High::kDilation) % Shape::kSlots][chunk];
+      const float of_row = shared.unscale_row[(row + High::at(high)) % Shape::kSlots][chunk];
       alike = alike && (of_row == kAnyScale || of_all == kAnyScale || of_row == of_all);
       of_all = of_row == kAnyScale ? of_all : of_row;
     }
   return !alike ? 0.0f : of_all == kAnyScale ? 1.0f : of_all;
 }
 
-// The products of all taps and channels by one chain of instructions. row: the first that is met; in TF32 class.
-template <class S, class W>
-RF_FN void multiply_rows(float (&acc)[64], uint32_t weights, uint32_t rows, int row, int shift) {
+// Calls use(Step<i>) for the phases along the width that are computed together, those of which have no taps left out.
+template <class S, class W, class Use> RF_FN void for_phases_along(const Use& use) {
+  using Wide = typename StripShape<S, W>::Wide;
+  if constexpr (Taps<Wide, 0>::kCount != 0) use(Step<0>{});
+  if constexpr (Wide::kPhases == 2)
+    if constexpr (Taps<Wide, 1>::kCount != 0) use(Step<1>{});
+}
+
+// The product of a tap of 16 channels: of 128 places, or of 64, a phase along the width.
+template <int Together, int Wide> RF_FN void multiply_step(float (&acc)[64], uint64_t a, uint64_t b, bool add) {
+  if constexpr (Together == 1) wgmma_plain(acc, a, b, add);
+  else wgmma_plain_half<Wide>(acc, a, b, add);
+}
+
+// The products of all taps and channels by one chain of instructions. row: the first that is met; in TF32 class. place:
+// of a row in shared memory, where the tile begins.
+template <class S, class W, int Phase>
+RF_FN void multiply_rows(float (&acc)[64], uint32_t weights, uint32_t rows, int row, int place) {
   using Shape = StripShape<S, W>;
-  constexpr int kWide = W::Wide::kKernel;
+  using High = Taps<typename Shape::High, Phase>;
   wgmma_fence();
 #pragma unroll
-  for (int high = 0; high < W::High::kKernel; high++) {
-    const int slot = (row + high * W::High::kDilation) % Shape::kSlots;
-    const uint32_t a_row = weights + high * kWide * Shape::kOctets * S::kTileRows * 16;
-    const uint32_t b_row = rows + slot * Shape::kRowBytes + (kMargin - shift) * 16;
+  for (int high = 0; high < High::kCount; high++) {
+    const int slot = (row + High::at(high)) % Shape::kSlots;
+    const uint32_t a_row = weights + High::tap(high) * W::Wide::kKernel * Shape::kOctets * S::kTileRows * 16;
+    const uint32_t b_row = rows + slot * Shape::kRowBytes + place * 16;
+    for_phases_along<S, W>([&](auto phase) {
+      using Wide = Taps<typename Shape::Wide, phase.index>;
 #pragma unroll
-    for (int tap = 0; tap < kWide; tap++)
+      for (int wide = 0; wide < Wide::kCount; wide++)
 #pragma unroll
-      for (int octet = 0; octet < Shape::kOctets; octet += 2)
-        wgmma_plain(acc,
-                    plain_descriptor(a_row + (tap * Shape::kOctets + octet) * S::kTileRows * 16, S::kTileRows * 16),
-                    plain_descriptor(b_row + (octet * Shape::kPixels + tap * W::Wide::kDilation) * 16,
-                                     Shape::kPixels * 16),
-                    high + tap + octet != 0);
+        for (int octet = 0; octet < Shape::kOctets; octet += 2)
+          multiply_step<Shape::kTogether, phase.index>(
+              acc,
+              plain_descriptor(a_row + (Wide::tap(wide) * Shape::kOctets + octet) * S::kTileRows * 16, S::kTileRows * 16),
+              plain_descriptor(b_row + (octet * Shape::kPixels + Wide::at(wide)) * 16, Shape::kPixels * 16),
+              high + wide + octet != 0);
+    });
   }
   wgmma_commit_group();
 }
 
 // The sums of a row of the result, products promoted to them: of a row of taps (of fp32 class: of one tap) and a chunk of
 // channels, or of one tap where places have scales of their own.
-template <class S, class W>
+template <class S, class W, int Phase>
 RF_FN void multiply_and_promote(float (&acc)[64], float (&partial)[64], const StripStorage<S, W>& shared, uint32_t weights,
-                                uint32_t rows, int row, int shift, int lane) {
+                                uint32_t rows, int row, int place, int lane) {
   using Shape = StripShape<S, W>;
-  constexpr int kWide = W::Wide::kKernel, kChunk = Shape::kChunkOctets;
-  // Taps whose products are promoted together. Of fp32 class each by itself: three taps of 8 channels at a time were
-  // measured to err 1.6 times as much as eager, one at a time as much.
-  constexpr int kMost = S::Mode::kSplit ? 1 : 5, kAtOnce = kMost < kWide ? kMost : kWide;
+  using High = Taps<typename Shape::High, Phase>;
+  constexpr int kChunk = Shape::kChunkOctets, kEach = 64 / Shape::kTogether;
 #pragma unroll
   for (int i = 0; i < 64; i++) acc[i] = partial[i] = 0.0f;
 #pragma unroll 1
-  for (int high = 0; high < W::High::kKernel; high++) {
-    const int slot = (row + high * W::High::kDilation) % Shape::kSlots;
-    const uint32_t a_row = weights + high * kWide * Shape::kOctets * S::kTileRows * 16;
-    const uint32_t b_row = rows + slot * Shape::kRowBytes + (kMargin - shift) * 16;
-    const auto multiply = [&](int tap0, auto taps, auto octets, int chunk) {  // so many taps, octets of a chunk
-      wgmma_fence();
-      // the small products first: tensor cores cut what they add off, by the size of the sum so far
+  for (int high = 0; high < High::kCount; high++) {
+    const int slot = (row + High::at(high)) % Shape::kSlots;
+    const uint32_t a_row = weights + High::tap(high) * W::Wide::kKernel * Shape::kOctets * S::kTileRows * 16;
+    const uint32_t b_row = rows + slot * Shape::kRowBytes + place * 16;
+    const auto of_phase = [&](auto phase) {
+      constexpr int kFirst = kEach * phase.index;  // of its sums
+      using Wide = Taps<typename Shape::Wide, phase.index>;
+      // Taps whose products are promoted together. Of fp32 class each by itself: three taps of 8 channels at a time were
+      // measured to err 1.6 times as much as eager, one at a time as much.
+      constexpr int kMost = S::Mode::kSplit ? 1 : 5, kAtOnce = kMost < Wide::kCount ? kMost : Wide::kCount;
+      const auto multiply = [&](int tap0, auto taps, auto octets, int chunk) {  // so many taps, octets of a chunk
+        wgmma_fence();
+        // the small products first: tensor cores cut what they add off, by the size of the sum so far
 #pragma unroll
-      for (int term = S::Mode::kSplit ? 0 : 2; term < 3; term++)
+        for (int term = S::Mode::kSplit ? 0 : 2; term < 3; term++)
 #pragma unroll
-        for (int t = 0; t < taps.index; t++)
+          for (int t = 0; t < taps.index; t++)
 #pragma unroll
-          for (int octet = 0; octet < octets.index; octet += 2) {
-            const int at = kChunk * chunk + octet, tap = tap0 + t, piece_a = term == 0, piece_b = term == 1;
-            const bool first = term == (S::Mode::kSplit ? 0 : 2) && t == 0 && octet == 0;
-            wgmma_plain(partial,
-                        plain_descriptor(a_row + piece_a * Shape::kWeightPiece +
-                                             (tap * Shape::kOctets + at) * S::kTileRows * 16,
-                                         S::kTileRows * 16),
-                        plain_descriptor(b_row + piece_b * Shape::kRowPiece +
-                                             (at * Shape::kPixels + tap * W::Wide::kDilation) * 16,
-                                         Shape::kPixels * 16),
-                        !first);
-          }
-      wgmma_commit_group();
-      wgmma_wait_group<0>();
-    };
-    const auto add_chunk = [&](auto octets, int chunk) {
-      const float of_row = shared.unscale_row[slot][chunk];
-      const auto promote = [&] {
-#pragma unroll
-        for (int i = 0; i < 64; i++) acc[i] = fmaf(partial[i], of_row, acc[i]);
+            for (int octet = 0; octet < octets.index; octet += 2) {
+              const int channel = kChunk * chunk + octet, piece_a = term == 0, piece_b = term == 1;
+              const bool first = term == (S::Mode::kSplit ? 0 : 2) && t == 0 && octet == 0;
+              multiply_step<Shape::kTogether, phase.index>(
+                  partial,
+                  plain_descriptor(a_row + piece_a * Shape::kWeightPiece +
+                                       (Wide::tap(tap0 + t) * Shape::kOctets + channel) * S::kTileRows * 16,
+                                   S::kTileRows * 16),
+                  plain_descriptor(b_row + piece_b * Shape::kRowPiece +
+                                       (channel * Shape::kPixels + Wide::at(tap0 + t)) * 16,
+                                   Shape::kPixels * 16),
+                  !first);
+            }
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
       };
-      if (of_row != 0.0f) {
-#pragma unroll 1
-        for (int tap = 0; tap + kAtOnce <= kWide; tap += kAtOnce) {
-          multiply(tap, Step<kAtOnce>{}, octets, chunk);
-          promote();
-        }
-        if constexpr (kWide % kAtOnce != 0) {
-          multiply(kWide - kWide % kAtOnce, Step<kWide % kAtOnce>{}, octets, chunk);
-          promote();
-        }
-      } else {
-#pragma unroll 1
-        for (int tap = 0; tap < kWide; tap++) {
-          multiply(tap, Step<1>{}, octets, chunk);
-          const int first = tap * W::Wide::kDilation + kMargin - shift + 2 * (lane % 4);
-          const float* of_place = shared.unscale[slot][chunk] + first;
+      const auto add_chunk = [&](auto octets, int chunk) {
+        const float of_row = shared.unscale_row[slot][chunk];
+        const auto promote = [&] {
 #pragma unroll
-          for (int i = 0; i < 64; i++) acc[i] = fmaf(partial[i], of_place[8 * (i / 4) + i % 2], acc[i]);
-        }
-      }
-    };
+          for (int i = kFirst; i < kFirst + kEach; i++) acc[i] = fmaf(partial[i], of_row, acc[i]);
+        };
+        if (of_row != 0.0f) {
 #pragma unroll 1
-    for (int chunk = 0; chunk < Shape::kOctets / kChunk; chunk++) add_chunk(Step<kChunk>{}, chunk);
-    if constexpr (Shape::kOctets % kChunk != 0) add_chunk(Step<Shape::kOctets % kChunk>{}, Shape::kOctets / kChunk);
+          for (int tap = 0; tap + kAtOnce <= Wide::kCount; tap += kAtOnce) {
+            multiply(tap, Step<kAtOnce>{}, octets, chunk);
+            promote();
+          }
+          if constexpr (Wide::kCount % kAtOnce != 0) {
+            multiply(Wide::kCount - Wide::kCount % kAtOnce, Step<Wide::kCount % kAtOnce>{}, octets, chunk);
+            promote();
+          }
+        } else {
+#pragma unroll 1
+          for (int tap = 0; tap < Wide::kCount; tap++) {
+            multiply(tap, Step<1>{}, octets, chunk);
+            const float* of_place = shared.unscale[slot][chunk] + Wide::at(tap) + place + 2 * (lane % 4);
+#pragma unroll
+            for (int i = kFirst; i < kFirst + kEach; i++)
+              acc[i] = fmaf(partial[i], of_place[8 * (i % kEach / 4) + i % 2], acc[i]);
+          }
+        }
+      };
+#pragma unroll 1
+      for (int chunk = 0; chunk < Shape::kOctets / kChunk; chunk++) add_chunk(Step<kChunk>{}, chunk);
+      if constexpr (Shape::kOctets % kChunk != 0) add_chunk(Step<Shape::kOctets % kChunk>{}, Shape::kOctets / kChunk);
+    };
+    for_phases_along<S, W>(of_phase);
   }
 }
+
+// What a warpgroup computes at a time: a phase of a row of places, and of its tiles one.
+struct StripTile {
+  int row, phase, along;
+};
 
 template <class S, class Body>
 RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
                         StripStorage<S, typename Body::Window>& shared, int group, int feature0, int first_unit) {
   using W = typename Body::Window;
   using Shape = StripShape<S, W>;
+  constexpr int kTogether = Shape::kTogether, kPhases = Shape::High::kPhases, kTilesEach = Shape::kTilesEach;
   const ConvolutionLaunch& l = launch.of;
   const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0) - kProducers;  // known to be uniform
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -196,51 +243,77 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
   float sums[64];  // of the row that is stored next
 #pragma unroll
   for (int i = 0; i < 64; i++) sums[i] = 0.0f;
+  // the first row of a strip, and tile of a row, that this warpgroup has
+  const int first = Shape::kRowStep == 2 ? warpgroup : 0, first_along = kTogether > kTilesEach ? warpgroup : 0;
 #pragma unroll 1
   for (long unit = first_unit; unit < launch.units; unit += launch.blocks) {
     const Strip strip(launch, unit);
-    const int all = strip.rows + Shape::kSpan - 1, first = S::kMI == 2 ? 0 : warpgroup;
-    const auto place_of = [&](int row) { return (strip.high0 + row) * l.images.made_wide + strip.wide0; };
-    const auto shift_of = [&](int row) { return launch.shifts ? place_of(row) % 4 : 0; };
-    const auto finalize = [&](int row) {
-      const int shift = shift_of(row);
-      const int begin = strip.wide0 == 0 ? shift : 0, end = min(128, l.images.made_wide - strip.wide0 + shift);
-      const RowOfResult at{strip.image, group, feature0 + down + 16 * warp, place_of(row) - shift, begin, end};
-      constexpr bool kWhole = W::kFeatures % S::kTileRows == 0;
-      if (__any_sync(kFullMask, !all_finite(sums))) repair_row<W>(l, sums, at, lane);
-      if (l.in_fours) finalize_row<true, S::kMI == 1, kWhole>(l, body, sums, at, lane);
-      else finalize_row<false, false, kWhole>(l, body, sums, at, lane);
+    const int all = strip.rows + Shape::kSpan - 1;
+    const auto high_of = [&](const StripTile& t) { return (strip.high0 + t.row) * kPhases + t.phase; };
+    const auto wide_of = [&](const StripTile& t) { return strip.wide0 * kTogether + 128 * t.along; };
+    const auto place_of = [&](const StripTile& t) { return high_of(t) * l.images.made_wide + wide_of(t); };
+    const auto shift_of = [&](const StripTile& t) { return launch.shifts ? place_of(t) % 4 : 0; };
+    const auto is_empty = [&](const StripTile& t) {  // of an image's last places not all phases are there
+      if constexpr (kPhases * kTogether == 1) return false;
+      return high_of(t) >= l.images.made_high || wide_of(t) - shift_of(t) >= l.images.made_wide;
+    };
+    const auto row_of = [&](const StripTile& t) {
+      const int shift = shift_of(t), begin = wide_of(t) == 0 ? shift : 0;
+      const int end = min(128, l.images.made_wide - wide_of(t) + shift);
+      return RowOfResult{strip.image, group, feature0 + down + 16 * warp, place_of(t) - shift, begin, end};
+    };
+    const auto finalize = [&](const StripTile& t) {
+      if (is_empty(t)) return;
+      constexpr bool kWhole = W::kFeatures % S::kTileRows == 0, kLongRuns = S::kMI == 1 && kTogether == 1;
+      if (l.in_fours) finalize_row<kTogether, true, kLongRuns, kWhole>(l, body, sums, row_of(t), lane);
+      else finalize_row<kTogether, false, false, kWhole>(l, body, sums, row_of(t), lane);
     };
     queue.release(first, lane);
-    const auto store_before = [&](int row) {
-      if (row > first) finalize(row - S::kRowStep);
-    };
-    // A row is stored while the tensor cores multiply the next one, where that is one chain. Nothing but that chain may
+    // A tile is stored while the tensor cores multiply the next one, where that is one chain. Nothing but that chain may
     // give acc its values on the way: the assembler waits for the tensor cores where ways meet.
-#pragma unroll 1
-    for (int row = first;; row += S::kRowStep) {
-      const bool there = row < strip.rows;
+    const auto compute = [&](auto phase, const StripTile& t, bool has_row, bool has_before, const StripTile& before) {
+      const bool there = has_row && !is_empty(t);
+      const int place = kMargin - shift_of(t) / kTogether + Shape::kTilePlaces * t.along;
       float alike = 0.0f;
-      if (there) {
-        queue.wait(row + Shape::kSpan);
-        if (!S::Mode::kSplit) alike = unscale_of_rows<S, W>(shared, queue.before + row);
-      }
+      if (there && !S::Mode::kSplit) alike = unscale_of_rows<S, W, phase.index>(shared, queue.before + t.row);
       if (!S::Mode::kSplit && alike != 0.0f) {
         float acc[64];
-        multiply_rows<S, W>(acc, weights, rows, queue.before + row, shift_of(row));
-        store_before(row);
+        if (Shape::kHasEmpty)
+#pragma unroll
+          for (int i = 0; i < 64; i++) acc[i] = 0.0f;
+        multiply_rows<S, W, phase.index>(acc, weights, rows, queue.before + t.row, place);
+        if (has_before) finalize(before);
         wgmma_wait_group<0>();
 #pragma unroll
         for (int i = 0; i < 64; i++) sums[i] = acc[i] * (alike * unscale[i / 2 % 2]);
       } else {
-        store_before(row);
-        if (!there) break;
+        if (has_before) finalize(before);
+        if (!there) return;
         float partial[64];
-        multiply_and_promote<S, W>(sums, partial, shared, weights, rows, queue.before + row, shift_of(row), lane);
+        multiply_and_promote<S, W, phase.index>(sums, partial, shared, weights, rows, queue.before + t.row, place, lane);
 #pragma unroll
         for (int i = 0; i < 64; i++) sums[i] *= unscale[i / 2 % 2];
       }
-      queue.release(min(row + S::kRowStep, all), lane);
+      // here, where no other sums are in registers
+      if (__any_sync(kFullMask, !all_finite(sums))) repair_row<W, kTogether>(l, sums, row_of(t), lane);
+    };
+#pragma unroll 1
+    for (int row = first;; row += Shape::kRowStep) {
+      const bool there = row < strip.rows;
+      if (there) queue.wait(row + Shape::kSpan);
+#pragma unroll 1
+      for (int along = first_along; along < first_along + kTilesEach; along++) {
+        const bool starts = along == first_along;
+        for_steps<kPhases>([&](auto phase) {
+          if (!there && (phase.index != 0 || !starts)) return;
+          const StripTile before{phase.index == 0 && starts ? row - Shape::kRowStep : row,
+                                 (phase.index + kPhases - 1) % kPhases,
+                                 phase.index != 0 ? along : starts ? first_along + kTilesEach - 1 : along - 1};
+          compute(phase, StripTile{row, phase.index, along}, there, phase.index != 0 || !starts || row > first, before);
+        });
+      }
+      if (!there) break;
+      queue.release(min(row + Shape::kRowStep, all), lane);
     }
     queue.release(all, lane);
     queue.next_strip();
@@ -283,19 +356,25 @@ Error run_convolution(Strips<M, Tile>, const Body& body, const ConvolutionLaunch
                       const Device& device, cudaStream_t stream) {
   using S = Strips<M, Tile>;
   using W = typename Body::Window;
+  using Shape = StripShape<S, W>;
   if (device.major != 9)
     return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
   StripLaunch l{};
   l.of = of;
+  constexpr int kTogether = Shape::kTogether;
   const int wide = of.images.made_wide, most_shift = wide % 4 == 0 ? 0 : wide % 2 == 0 ? 2 : kMargin;
-  l.columns = static_cast<int>(blocks_of(wide, 128));
-  l.of.in_fours = of.in_fours && blocks_of(wide + most_shift, 128) == l.columns;
+  const int shifted = static_cast<int>(blocks_of(wide + most_shift, 128 * kTogether));
+  l.columns = static_cast<int>(blocks_of(wide, 128 * kTogether));
+  // rows are moved by whole places; of two phases together a block more is less than the exchanges of rows that are not
+  l.of.in_fours = of.in_fours && wide % kTogether == 0 && (kTogether == 2 || shifted == l.columns);
+  if (l.of.in_fours) l.columns = shifted;
   l.shifts = l.of.in_fours && most_shift != 0;
-  const int tiles = W::kGroups * of.feature_tiles, high = of.images.made_high;
+  const int tiles = W::kGroups * of.feature_tiles, high = static_cast<int>(blocks_of(of.images.made_high, Shape::High::kPhases));
   const long share = device.processors / tiles, most = share < 1 ? 1 : share;
   // strips are as long as gives each block four; a strip's first rows are read again by its neighbour
-  const long wanted = blocks_of(4 * most, count * l.columns), least = 4 * StripShape<S, W>::kSpan;
+  const long wanted = blocks_of(4 * most, count * l.columns), least = 4 * Shape::kSpan;
   const long rows = blocks_of(high, wanted);
+  l.high = high;
   l.rows = static_cast<int>(rows < least ? (least < high ? least : high) : rows);
   l.strips = static_cast<int>(blocks_of(high, l.rows));
   l.units = count * l.columns * l.strips;

@@ -28,6 +28,19 @@ template <class A, bool Transposed> struct AxisPhases {
     }
   }
   static RF_FN int count(int phase) { return (A::kKernel - first(phase) + kApart - 1) / kApart; }
+  // The same two as constants.
+  static constexpr int first_of(int phase) {
+    if (!Transposed) return 0;
+    for (int tap = 0; tap < kApart && tap < A::kKernel; tap++)
+      if ((phase + A::kPadding - tap * A::kDilation) % A::kStride == 0) return tap;
+    return A::kKernel;
+  }
+  static constexpr int count_of(int phase) { return (A::kKernel - first_of(phase) + kApart - 1) / kApart; }
+  static constexpr bool has_empty() {  // of a kernel shorter than the stride
+    for (int phase = 0; phase < kPhases; phase++)
+      if (count_of(phase) == 0) return true;
+    return false;
+  }
   // Where a tap of a phase sees the image, from q * kStep on.
   static RF_FN int at(int phase, int tap) {
     if constexpr (!Transposed) return tap * A::kDilation - A::kPadding;

@@ -6,6 +6,7 @@
 // of the warpgroup a row is what it costs. Steps of 2^4 make neighbouring rows mostly have the same.
 #pragma once
 #include "convolution.cuh"
+#include "phases.cuh"
 #include "ptx_sm90.cuh"
 
 namespace rf {
@@ -15,7 +16,6 @@ template <class M, class Tile> struct Strips {
   static constexpr int kPieces = M::kSplit ? 2 : 1;  // hi and lo
   static constexpr int kMI = Tile::kMI, kTileRows = 64 * kMI, kTileCols = 128;
   static constexpr int kThreads = 512, kConsumerWarps = 8;
-  static constexpr int kRowStep = kMI == 2 ? 1 : 2;  // rows that both warpgroups work on
 };
 
 // refold/convolve.py has it as well (Convolution.slots).
@@ -23,8 +23,16 @@ constexpr int kMargin = 3;  // places to the left of a tile, which shifted rows 
 
 // refold/convolve.py computes the same (Convolution.slots).
 template <class S, class W> struct StripShape {
-  static constexpr int kPixels = kMargin + 128 + (W::Wide::kKernel - 1) * W::Wide::kDilation;
-  static constexpr int kSpan = (W::High::kKernel - 1) * W::High::kDilation + 1;  // rows that a row of the result meets
+  using High = AxisPhases<typename W::High, W::kTransposed>;
+  using Wide = AxisPhases<typename W::Wide, W::kTransposed>;
+  static constexpr int kReach = Wide::kMost - Wide::kLeast;  // places from the first that a place sees to the last
+  static constexpr int kPixels = kMargin + 128 + kReach;
+  static constexpr int kSpan = High::kMost - High::kLeast + 1;  // rows that a row of places meets
+  // A warpgroup has 64 features and 128 elements of a row of the result at a time: of two phases 64 places.
+  static constexpr int kTogether = Wide::kPhases, kTilePlaces = 128 / kTogether;
+  static constexpr int kTilesEach = S::kMI == 2 ? kTogether : 1;                 // of each row, one after the other
+  static constexpr int kRowStep = S::kMI == 2 || kTogether == 2 ? 1 : 2;  // rows that both warpgroups work on
+  static constexpr bool kHasEmpty = High::has_empty() || Wide::has_empty();  // phases, whose sums are zeros
   static constexpr int kOctets = (W::kChannels + 15) / 16 * 2;
   static constexpr int kChunkOctets = 4, kChunks = (kOctets + 3) / 4;  // a chunk: 32 channels, which have a scale together
   static constexpr int kWeightPiece = W::kTaps * kOctets * S::kTileRows * 16, kRowPiece = kOctets * kPixels * 16;
@@ -38,9 +46,11 @@ template <class S, class W> struct StripShape {
   static constexpr int kValues = kOctets == 2 ? 16 : 32;  // of a place of a row
   // The first of the 128 places that its threads read, one each: where columns of the tile begin, so that addresses of
   // a warp start where a line does.
-  static constexpr int kBeyond = kPixels - 128, kMain = kMargin + W::Wide::kPadding < kBeyond ? kMargin + W::Wide::kPadding : kBeyond;
-  static_assert(kSlots >= kSpan + S::kRowStep, "the kernels and a strip's rows do not fit shared memory");
-  static_assert(W::High::kStride == 1 && W::Wide::kStride == 1 && W::kPlaces < 3, "strips have a stride of 1");
+  static constexpr int kBeyond = kPixels - 128, kBefore = kMargin - Wide::kLeast;
+  static constexpr int kMain = kBefore < 0 ? 0 : kBefore < kBeyond ? kBefore : kBeyond;
+  static_assert(kSlots >= kSpan + kRowStep, "the kernels and a strip's rows do not fit shared memory");
+  static_assert(High::kStep == 1 && Wide::kStep == 1 && W::kPlaces < 3, "strips have a stride of 1, or phases");
+  static_assert(kTogether <= 2, "of two phases along the width a lane has four elements next to each other");
 };
 
 template <class S, class W> struct StripStorage {
@@ -56,14 +66,15 @@ template <class S, class W> struct StripStorage {
 struct StripLaunch {
   ConvolutionLaunch of;
   int columns;    // blocks of 128 places of a row
-  int strips;     // of an image's rows
-  int rows;       // of a result, of each strip but the last
+  int high;       // rows of places
+  int strips;     // of these
+  int rows;       // of each strip but the last
   long units;     // strips of all images
   int blocks;     // that share a tile of features
   bool shifts;    // rows of the result that start at no multiple of 16 bytes
 };
 
-// The unit-th strip: rows [high0, high0 + rows) of an image's result, columns from wide0 on.
+// The unit-th strip: rows [high0, high0 + rows) of an image's places, columns from wide0 on.
 struct Strip {
   long image;
   int high0, rows, wide0;
@@ -71,7 +82,7 @@ struct Strip {
     const int strip = static_cast<int>(unit % l.strips);
     const long rest = unit / l.strips;
     wide0 = static_cast<int>(rest % l.columns) * 128, image = rest / l.columns;
-    high0 = strip * l.rows, rows = min(l.rows, l.of.images.made_high - high0);
+    high0 = strip * l.rows, rows = min(l.rows, l.high - high0);
   }
 };
 
@@ -146,10 +157,10 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
   for (long unit = first_unit; unit < launch.units; unit += launch.blocks) {
     const Strip strip(launch, unit);
     const float* x = images.x + (strip.image * W::kGroups + group) * W::kChannels * images.channel;
-    const int wide0 = strip.wide0 - W::Wide::kPadding - kMargin, all = strip.rows + Shape::kSpan - 1;
+    const int wide0 = strip.wide0 + Shape::Wide::kLeast - kMargin, all = strip.rows + Shape::kSpan - 1;
 #pragma unroll 1
     for (int first = 0; first < all; first += kBatch) {
-      const int high0 = strip.high0 - W::High::kPadding + first, rows = min(kBatch, all - first);
+      const int high0 = strip.high0 + Shape::High::kLeast + first, rows = min(kBatch, all - first);
 #pragma unroll 1
       for (int chunk = 0; chunk < Shape::kChunks; chunk++, chunks++) {
         if (chunks % kProducers != producer) continue;  // the other's
