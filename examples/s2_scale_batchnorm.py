@@ -3004,10 +3004,12 @@ template <int Left> RF_FN void wgmma_wait_group() {
 }
 
 // The registers of d as an instruction names and takes them, 64 at a time.
-#define RF_ACCUMULATORS                                                                      \
+#define RF_ACCUMULATORS_32                                                           \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define RF_ACCUMULATORS                                                              \
+  RF_ACCUMULATORS_32                                                                 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define RF_INOUT_8(d, i)                                                                                       \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
@@ -3039,7 +3041,17 @@ RF_FN void wgmma_plain(float (&d)[64], uint64_t a, uint64_t b, bool add) {
                : "l"(a), "l"(b), "r"(int(add)));
 }
 
-// The same with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
+// d[64 x 64] (+)= a[64 x 16] * b[64 x 16]^T in the First-th 32 registers: half of the former's columns.
+template <int First> RF_FN void wgmma_plain_half(float (&d)[64], uint64_t a, uint64_t b, bool add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" RF_ACCUMULATORS_32
+               "}, %32, %33, p, 1, 1, 0, 0;\n}"
+               : RF_INOUT_8(d, 32 * First), RF_INOUT_8(d, 32 * First + 8), RF_INOUT_8(d, 32 * First + 16),
+                 RF_INOUT_8(d, 32 * First + 24)
+               : "l"(a), "l"(b), "r"(int(add)));
+}
+
+// wgmma_plain with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
 // 1 more, and again 8 further.
 RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
@@ -3049,6 +3061,7 @@ RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(matrix_descriptor(b)), "r"(int(add)));
 }
 #undef RF_ACCUMULATORS
+#undef RF_ACCUMULATORS_32
 #undef RF_INOUT_8
 #undef RF_INOUT
 
@@ -5100,7 +5113,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_36aa18781f9e"
+_REFOLD_NAME = "refold_sm_90_957f632e6ddf"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

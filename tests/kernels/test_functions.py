@@ -69,6 +69,8 @@ def test_functions_are_accurate(level: str, defines: list[str]) -> None:
         worst = found.argmax()
         assert found[worst] <= ALLOWED[name], (name, x[kept][worst].item(), found[worst].item())
         assert (made[~kept].abs().nan_to_num(0.0) < 1e-33).all()
+        if name == "gelu":  # as accurate as PyTorch's where that does not cancel
+            assert found[x[kept].abs() < 0.7].max() <= 2
 
 
 @pytest.mark.parametrize(
