@@ -152,7 +152,7 @@ UNARY = (
         "gelu_tanh",
         1,
         "torch.nn.functional.gelu({0}, approximate='tanh')",
-        "{0} * sigmoid(1.5957691216057307f * ({0} + 0.044715f * {0} * {0} * {0}))",
+        "0.5f * {0} * (1.0f + tanh(0.79788456080286536f * ({0} + 0.044715f * {0} * {0} * {0})))",
         bounds=within(low=-0.18),
         flops=Flops(20),
     ),
