@@ -300,9 +300,9 @@ def test_reductions_of_parts(op: Op) -> None:
 
 
 SOURCE = Path(refold.__file__).parent
-# names of single ops for those who write rules; of those that PyTorch gives another argument; what
-# emitted files call an operand
-BY_NAME = {"rules/term.py", "capture/aten_pointwise.py", "plan/roles.py"}
+# names of single ops for those who write rules; of those that PyTorch gives another argument; other
+# names that PyTorch has for an op; what emitted files call an operand
+BY_NAME = {"rules/term.py", "capture/aten_pointwise.py", "capture/aten.py", "plan/roles.py"}
 
 
 @pytest.mark.parametrize(
