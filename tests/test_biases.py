@@ -23,7 +23,7 @@ class Net(nn.Module):
     def __init__(self, read, transposed: bool = False) -> None:
         super().__init__()
         kind = nn.ConvTranspose2d if transposed else nn.Conv2d
-        self.conv, self.read, self.other = kind(3, 8, 3), read, nn.Conv2d(8, 2, 1)
+        self.conv, self.read, self.other = kind(3, 8, 3), read, nn.Conv2d(8, 2, 3)
 
     def forward(self, x: torch.Tensor):
         return self.read(self.conv(x), self.other)

@@ -142,15 +142,15 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
     "one tap": (replace(ONE, kernel=(1, 1)), "tf32", None),
     "each channel by itself": (EACH, "tf32", ("ieee", "columns")),
     "each channel by itself, few places": (replace(EACH, images=1, made=(50, 50)), "tf32", None),
-    "transposed": (LARGER, "tf32", ("tf32", "features64")),
+    "transposed": (LARGER, "tf32", ("tf32", "slim")),
     "transposed in fp32": (LARGER, "ieee", None),
     "transposed of 3 channels": (
         replace(LARGER, channels=3, features=16),
         "tf32",
         ("ieee", "features16"),
     ),
-    "transposed by a larger kernel": (replace(LARGER, kernel=(4, 4)), "tf32", None),
-    "transposed by steps of one": (replace(LARGER, strides=(1, 1)), "tf32", None),
+    "transposed by a larger kernel": (replace(LARGER, kernel=(4, 4)), "tf32", ("tf32", "slim")),
+    "transposed by steps of one": (replace(LARGER, strides=(1, 1)), "tf32", ("tf32", "slim")),
     "transposed, few places": (replace(LARGER, images=1), "tf32", None),
 }
 

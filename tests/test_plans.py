@@ -46,7 +46,7 @@ KERNELS = {
     ("OneMapOfTwoInputs", "both"): ["pointwise", "matmul"],
     ("MeanOfResidual", "both"): ["matmul", "columns", "columns", "matmul"],
     ("MeanOfJoined", "both"): ["rows", "matmul"],
-    ("RowsInPieces", "both"): ["matmul"],
+    ("RowsInPieces", "both"): ["rows", "matmul"],  # the mean is a product by itself
 }
 
 

@@ -82,7 +82,7 @@ template <int Together> RF_FN int first_place(int lane) {
   return Together == 2 ? 4 * (lane % 4) : lane & 1 ? 8 + 2 * (lane % 4 - 1) : 2 * (lane % 4);
 }
 // The piece-th 16 places of the quad's of eight features, h = 0 or 1: four of them a lane. Neighbours exchange values for
-// that; of two phases together they have them. late: the lane of the first four places has those of the piece after.
+// that; of two phases together they have them. late: of two phases the lane of the first four places has those of the piece after.
 template <int Together> RF_FN Vec4 in_fours(const float (&acc)[64], int piece, int h, bool late, int lane) {
   const int after = (piece + 1) % 8;
   const auto half = [&](int i) { return one_of(h == 0, acc[i], acc[i + 2]); };
@@ -91,9 +91,8 @@ template <int Together> RF_FN Vec4 in_fours(const float (&acc)[64], int piece, i
     const auto of = [&](int i) { return one_of(other, half(4 * after + i), half(4 * piece + i)); };
     return make_float4(of(0), of(32), of(1), of(33));
   } else {
-    const bool other = late && lane % 4 < 2;  // both of the pair know
-    const auto of = [&](int i) { return one_of(other, half(8 * after + i), half(8 * piece + i)); };
-    return joined(of(0), of(1), half(8 * piece + 4), half(8 * piece + 5), lane & 1);
+    const auto of = [&](int i) { return half(8 * piece + i); };
+    return joined(of(0), of(1), of(4), of(5), lane & 1);
   }
 }
 
@@ -141,65 +140,100 @@ RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&ac
   const int first = first_place<Together>(lane);  // of 16 places, the lane's four
   // A place that there is: of the last rows of an image, those behind it are not the row's.
   const auto col_of = [&](int along) { return Vec4At{min(at.place + along, l.images.places - 4)}; };
-  if constexpr (InFours) {
-    const bool even = Together == 2 || l.images.made_wide % 2 == 0;
-    const auto store = [&](long row, int along, const Vec4& v) {
-      if (along >= at.begin && along + 4 <= at.end) body.store(row, Vec4At{at.place + along}, v);
-    };
-    // At the row's two ends, those of four places that are the row's.
-    const auto store_end = [&](long row, int along, const Vec4& v) {
-      const int from = max(along, at.begin), until = min(along + 4, at.end);
-      if (from >= until || until - from == 4) return;
-      if (even) {
-        const bool behind = from != along;
-        body.store(row, ColumnPair<true>{at.place + from, 0, behind ? v.x[3] : v.x[1]}, behind ? v.x[2] : v.x[0]);
-      } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          if (along + e >= from && along + e < until) body.store(row, at.place + along + e, v.x[e]);
-      }
-    };
+  if constexpr (InFours && Together == 1) {
+    const bool even = l.images.made_wide % 2 == 0;
+    const long start = at.place + first;
 #pragma unroll 1
     for (int h = 0; h < 2; h++) {  // of eight features
+      Vec4 v[8];                   // of eight times 16 places, of one feature
+#pragma unroll
+      for (int p = 0; p < 8; p++) v[p] = in_fours<Together>(acc, p, h, false, lane);
+      of_feature(8 * h + quad, [&](long row, int channel, bool mine) {
+#pragma unroll
+        for (int p = 0; p < 8; p++)
+          // a place that there is: of the last rows of an image, those behind it are not the row's
+          v[p] = body.value(v[p], row, channel, Vec4At{min(at.place + 16 * p + first, l.images.places - 4)});
+        const auto store_some = [&](int along0) {  // four places, some of which are the row's
+          const int from = max(along0, at.begin), until = min(along0 + 4, at.end);
+          float x[4];
+#pragma unroll
+          for (int e = 0; e < 4; e++) {
+            x[e] = v[0].x[e];
+#pragma unroll
+            for (int p = 1; p < 8; p++) x[e] = one_of(along0 / 16 == p, v[p].x[e], x[e]);
+          }
+          if (!mine || first != along0 % 16) return;
+          if (even) {
+            const bool late = from != along0;
+            const ColumnPair<true> pair{at.place + from, 0, late ? x[3] : x[1]};
+            if (from < until) body.store(row, pair, late ? x[2] : x[0]);
+          } else {
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+              if (along0 + e >= from && along0 + e < until) body.store(row, at.place + along0 + e, x[e]);
+          }
+        };
+        const int last = at.end & ~3;
+        if (at.begin != 0) store_some(0);
+        if (last != at.end && (last != 0 || at.begin == 0)) store_some(last);
+      });
+      const auto is_whole = [&](int along) { return along >= at.begin && along + 4 <= at.end; };
       if constexpr (kLongRuns) {
-        Vec4 v[8];
-#pragma unroll
-        for (int p = 0; p < 8; p++) v[p] = in_fours<Together>(acc, p, h, false, lane);
-        of_feature(8 * h + quad, [&](long row, int channel, bool mine) {
-#pragma unroll
-          for (int p = 0; p < 8; p++) v[p] = body.value(v[p], row, channel, col_of(16 * p + first));
-#pragma unroll
-          for (int p = 0; p < 8; p++)
-            if (mine) store_end(row, 16 * p + first, v[p]);
-        });
         transpose(v, quad);
         const int along = 16 * quad + first;
 #pragma unroll
         for (int i = 0; i < 8; i++)
           of_feature(8 * h + i, [&](long row, int, bool mine) {
-            if (mine) store(row, along, v[i]);
+            if (mine && is_whole(along)) body.store(row, Vec4At{at.place + along}, v[i]);
           });
       } else {
-        of_feature(8 * h + quad, [&](long row, int channel, bool mine) {
-          // 64 bytes of a quad are whole sectors, of 32: where its first place begins in the middle of one, the lane of
-          // the first four places is a piece ahead of the others
-          const bool late = ((row * l.images.places + at.place) & 4) != 0;
-          const auto along_of = [&](int p) { return 16 * ((p + (late && first == 0)) % 8) + first; };
-          constexpr int kPieces = 4;  // at a time: registers
+        of_feature(8 * h + quad, [&](long row, int, bool mine) {
 #pragma unroll
-          for (int piece0 = 0; piece0 < 8; piece0 += kPieces) {
-            Vec4 v[kPieces];
+          for (int p = 0; p < 8; p++) {
+            // 64 bytes of a quad are whole sectors, of 32: where its first place begins in the middle of one, the lane
+            // of the first four places is 16 places ahead of the others
+            const bool late = first == 0 && ((row * l.images.places + at.place) & 4) != 0;
+            const int q = late ? (p + 1) % 8 : p;
+            Vec4 w;
 #pragma unroll
-            for (int p = 0; p < kPieces; p++) {
-              v[p] = in_fours<Together>(acc, piece0 + p, h, late, lane);
-              v[p] = body.value(v[p], row, channel, col_of(along_of(piece0 + p)));
-            }
-#pragma unroll
-            for (int p = 0; p < kPieces; p++)
-              if (const int along = along_of(piece0 + p); mine) store(row, along, v[p]), store_end(row, along, v[p]);
+            for (int e = 0; e < 4; e++) w.x[e] = one_of(late, v[(p + 1) % 8].x[e], v[p].x[e]);
+            if (mine && is_whole(16 * q + first)) body.store(row, Vec4At{start + 16 * q}, w);
           }
         });
       }
+    }
+  } else if constexpr (InFours) {  // two phases together: fewer values at a time, registers
+    const auto store = [&](long row, int along, const Vec4& v) {
+      if (along >= at.begin && along + 4 <= at.end) body.store(row, Vec4At{at.place + along}, v);
+    };
+    // At the row's two ends, those two of four places that are the row's.
+    const auto store_end = [&](long row, int along, const Vec4& v) {
+      const int from = max(along, at.begin), until = min(along + 4, at.end);
+      if (from >= until || until - from == 4) return;
+      const bool behind = from != along;
+      body.store(row, ColumnPair<true>{at.place + from, 0, behind ? v.x[3] : v.x[1]}, behind ? v.x[2] : v.x[0]);
+    };
+#pragma unroll 1
+    for (int h = 0; h < 2; h++) {  // of eight features
+      of_feature(8 * h + quad, [&](long row, int channel, bool mine) {
+        // 64 bytes of a quad are whole sectors, of 32: where its first place begins in the middle of one, the lane of
+        // the first four places is a piece ahead of the others
+        const bool late = ((row * l.images.places + at.place) & 4) != 0;
+        const auto along_of = [&](int p) { return 16 * ((p + (late && first == 0)) % 8) + first; };
+        constexpr int kPieces = 4;  // at a time: registers
+#pragma unroll
+        for (int piece0 = 0; piece0 < 8; piece0 += kPieces) {
+          Vec4 v[kPieces];
+#pragma unroll
+          for (int p = 0; p < kPieces; p++) {
+            v[p] = in_fours<Together>(acc, piece0 + p, h, late, lane);
+            v[p] = body.value(v[p], row, channel, col_of(along_of(piece0 + p)));
+          }
+#pragma unroll
+          for (int p = 0; p < kPieces; p++)
+            if (const int along = along_of(piece0 + p); mine) store(row, along, v[p]), store_end(row, along, v[p]);
+        }
+      });
     }
   } else {
 #pragma unroll 1
