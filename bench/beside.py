@@ -1,6 +1,6 @@
 """Files of an earlier refold beside today's: the same models, judged and timed in one run.
 
-    python bench/beside.py make --old CHECKOUT [--target cuda:sm_90] [--only S0 S1] FOLDER
+    python bench/beside.py make FOLDER [--old CHECKOUT] [--target cuda:sm_90] [--only S0 S1]
     python bench/beside.py make FOLDER --target cuda:sm_90 --references KernelBench/level2/1_*.py
     python bench/beside.py run FOLDER [--only S0 S1] [--jobs 8] [--output bench/results/beside.csv]
 
@@ -229,11 +229,11 @@ def main() -> int:
         print(json.dumps(rows_of(args.folder, args.modes, args.rounds)))
         return 0
     if args.step == "run":
-        names = SAMPLE if args.only is None else args.only
-        there = [f for f in sorted(args.folder.iterdir()) if _is_made(f)]
-        folders = [f for f in there if args.only is None or f.name in names]
+        there = [f for f in sorted(args.folder.glob("*")) if _is_made(f)]
+        folders = [f for f in there if args.only is None or f.name in args.only]
         if not folders:
-            print(f"{args.folder} has none of {' '.join(names)}: make them first", file=sys.stderr)
+            asked = " ".join(args.only or ["the models"])
+            print(f"{args.folder} has none of {asked}: make them first", file=sys.stderr)
             return 2
         return run(folders, args.jobs, args.output, args.commit, args)
     if args.old is not None and not (args.old / "src" / "refold").is_dir():

@@ -1,4 +1,4 @@
-// Convolution on Hopper, of stride 1: strips of rows, whose windows are not copied for each tap.
+// Convolution on Hopper, of stride 1, or transposed: strips of rows, whose windows are not copied for each tap.
 //
 // Why: the implicit product (convolution_sm80.cuh) reads and converts each element once for each tap. Here a row of an
 // image is converted once, and a tap is another address: a row in shared memory is [channel / 8][place][8 channels] of
