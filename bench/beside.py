@@ -9,28 +9,33 @@ one is given; it needs no GPU to make files for one. --references: other models 
 named by what their files' names begin with. `run` judges the new file (quick, equality alone),
 `--jobs` models side by side, and then times one model at a time with nothing beside it: eager,
 torch.compile, the old file and the new one alternately, rounds in random order, in a process of
-their own. A row holds the judge's verdict and seconds, the medians in microseconds, and ratios with
-quartiles over the rounds: above 1 the new file is the faster one. Models that the output has rows
-of, for these files, device and commit, are left out: a run that was broken off goes on.
+their own. Up to four such processes compile and warm up side by side first, and then wait for
+their turn. A row holds the judge's verdict and seconds, the medians in microseconds, and ratios
+with quartiles over the rounds: above 1 the new file is the faster one. Models that the output has
+rows of, for these files, device and commit, are left out: a run that was broken off goes on.
+The last line counts a slower file as eager over the best: `optimize` would have kept the original.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import hashlib
 import json
 import math
+import operator
 import os
 import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from record import Record, commit, gpu
@@ -39,7 +44,9 @@ from systems import CONVOLUTIONS, HERE, PROBLEMS, SUMS, SYSTEMS, machine
 from refold import contract
 
 SAMPLE = ("S0", "S1", "S2", "S3", "S4", "C4", "P2", "P6")
-ROUNDS, SUSTAINED_S = 9, 0.2
+ROUNDS, SUSTAINED_S, WARM = 9, 0.2, 3
+BATCH = 4  # so many models are in the device's memory at once, each with its results
+READY = "ready"
 Run = Callable[[], object]
 
 
@@ -88,7 +95,10 @@ def judge(folder: Path) -> dict[str, Any]:
 
 # --- timing ---------------------------------------------------------------------------------------
 def rows_of(folder: Path, modes: Sequence[str], count: int) -> list[dict[str, Any]]:
-    """The times of one model, one row a mode, by so many rounds; in the process that calls it."""
+    """The times of one model, one row a mode, by so many rounds; in the process that calls it.
+
+    It says that it is ready once all is compiled and warm. It times once it has read a line.
+    """
     reference = contract.load(folder / "reference.py")
     made = [n for n in ("old", "new") if (folder / f"{n}.py").exists()]
     modules: dict[str, torch.nn.Module] = {
@@ -102,25 +112,42 @@ def rows_of(folder: Path, modes: Sequence[str], count: int) -> list[dict[str, An
     for name in made:
         modules[name].load_state_dict(modules["eager"].state_dict())
     modules["compile"] = torch.compile(modules["eager"])  # type: ignore[assignment]
-    found = []
-    for mode in modes:
+    runs = {n: functools.partial(m, *inputs) for n, m in modules.items()}
+
+    def turn(mode: str) -> None:
         for module in modules.values():
             module.train(mode == "train")
+
+    with torch.no_grad():
+        for mode in modes:
+            turn(mode)
+            for run in runs.values():
+                for _ in range(WARM):
+                    run()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    print(READY, flush=True)
+    sys.stdin.readline()
+    found = []
+    for mode in modes:
+        turn(mode)
         with torch.no_grad():
-            rounds = _rounds({n: functools.partial(m, *inputs) for n, m in modules.items()}, count)
+            rounds = _rounds(runs, count)
         best = [min(pair) for pair in zip(rounds["eager"], rounds["compile"], strict=True)]
         row: dict[str, Any] = {"system": folder.name, "mode": mode}
         row |= {f"{n}_us": round(statistics.median(t) * 1e6, 1) for n, t in rounds.items()}
         if "old" in rounds:
             row |= _ratios("old_to_new", rounds["old"], rounds["new"])
+        row |= {"best_to_eager": round(statistics.median(map(_over, best, rounds["eager"])), 3)}
         found.append(row | _ratios("best_to_new", best, rounds["new"]))
     return found
 
 
-def _rounds(runs: dict[str, Run], count: int) -> dict[str, list[float]]:
+def _rounds(runs: Mapping[str, Run], count: int) -> dict[str, list[float]]:
     """Seconds a call of each side, a number a round."""
     for run in runs.values():
-        for _ in range(3):
+        for _ in range(WARM):
             run()
     rounds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(count):
@@ -148,22 +175,52 @@ def _sustained(run: Run) -> float:
     return (time.perf_counter() - start) / calls
 
 
+_over = operator.truediv
+
+
 def _ratios(name: str, over: list[float], under: list[float]) -> dict[str, float]:
-    low, middle, high = statistics.quantiles([a / b for a, b in zip(over, under, strict=True)], n=4)
+    low, middle, high = statistics.quantiles(map(_over, over, under), n=4)
     found = {name: middle, f"{name}_low": low, f"{name}_high": high}
     return {k: round(v, 3) for k, v in found.items()}
 
 
-def time_one(folder: Path, modes: Sequence[str], count: int) -> list[dict[str, Any]]:
-    """`rows_of` in a process of its own."""
-    command = [sys.executable, __file__, "time", str(folder), "--rounds", str(count)]
-    command += ["--modes", *modes]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip().splitlines()[-1:]
-        return [{"system": folder.name, "verdict": f"not timed: {said}"}]
-    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def times(
+    folders: Sequence[Path], modes: Sequence[str], count: int
+) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+    """`rows_of` each model in a process of its own: prepared side by side, timed one at a time."""
+    command = [sys.executable, __file__, "time", "--rounds", str(count), "--modes", *modes, "--"]
+    for first in range(0, len(folders), BATCH):
+        with contextlib.ExitStack() as stack:
+            started: dict[Path, tuple[subprocess.Popen[str], IO[str]]] = {}
+            for folder in folders[first : first + BATCH]:
+                said = stack.enter_context(tempfile.TemporaryFile("w+"))
+                process = subprocess.Popen(
+                    [*command, str(folder)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    text=True,
+                )
+                started[folder] = stack.enter_context(process), said
+            for process, _ in started.values():
+                _until_ready(process)
+            for folder, (process, errors) in started.items():
+                with contextlib.suppress(BrokenPipeError):
+                    out = process.communicate("go\n")[0]
+                if process.returncode:
+                    errors.seek(0)
+                    why = errors.read().strip().splitlines()[-1:]
+                    yield folder, [{"system": folder.name, "verdict": f"not timed: {why}"}]
+                else:
+                    yield folder, json.loads(out.splitlines()[-1])
+
+
+def _until_ready(process: subprocess.Popen[str]) -> None:
+    """Read what the process says until it is ready, or has ended."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip() == READY:
+            return
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -183,13 +240,15 @@ def run(
     with ThreadPoolExecutor(jobs) as pool:
         verdicts = dict(zip(left, pool.map(judge, left), strict=True))
     found: list[dict[str, Any]] = []
-    for folder in left:
-        for row in time_one(folder, ask.modes, ask.rounds):
-            found.append(row | verdicts[folder] | {"files": digests[folder]} | on)
+    for folder, rows in times(left, ask.modes, ask.rounds):
+        for row in rows:
+            found.append(verdicts[folder] | row | {"files": digests[folder]} | on)
             print(json.dumps({k: v for k, v in found[-1].items() if k not in on}), flush=True)
         record.write(found)
     stands = [r for r in found if r.get("verdict") == "ACCEPTED" and "best_to_new" in r]
-    for name in ("old_to_new", "best_to_new"):
+    for row in stands:
+        row["as_kept"] = row["best_to_new" if row["best_to_new"] >= 1 else "best_to_eager"]
+    for name in ("old_to_new", "best_to_new", "as_kept"):
         if ratios := [r[name] for r in stands if name in r]:
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
             slower = sum(r < 0.97 for r in ratios)
