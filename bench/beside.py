@@ -13,6 +13,7 @@ their own. Up to four such processes compile and warm up side by side first, and
 their turn. A row holds the judge's verdict and seconds, the medians in microseconds, and ratios
 with quartiles over the rounds: above 1 the new file is the faster one. Models that the output has
 rows of, for these files, device and commit, are left out: a run that was broken off goes on.
+--no-judge: rows say how far the new file's results are from eager's, and have no verdict.
 The last line counts a slower file as eager over the best: `optimize` would have kept the original.
 """
 
@@ -40,6 +41,7 @@ from typing import IO, Any
 import torch
 from record import Record, commit, gpu
 from systems import CONVOLUTIONS, HERE, PROBLEMS, SUMS, SYSTEMS, machine
+from torch.utils._pytree import tree_leaves
 
 from refold import contract
 
@@ -93,6 +95,20 @@ def judge(folder: Path) -> dict[str, Any]:
     return {"verdict": said["status"], "failed": failed, "judged_s": round(seconds, 1)}
 
 
+def built(folder: Path) -> dict[str, Any]:
+    """In the judge's place: the new file's kernels are compiled, and no more."""
+    command = [sys.executable, "-c", _IMPORT, str(folder / "new.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return {"verdict": _NOT_JUDGED if not done.returncode else done.stderr.strip()[-200:]}
+
+
+_NOT_JUDGED = "not judged"
+_STANDS = ("ACCEPTED", _NOT_JUDGED)
+_IMPORT = (
+    "from sys import argv; from refold import contract; contract.load(argv[1], (), 'ModelNew')"
+)
+
+
 # --- timing ---------------------------------------------------------------------------------------
 def rows_of(folder: Path, modes: Sequence[str], count: int) -> list[dict[str, Any]]:
     """The times of one model, one row a mode, by so many rounds; in the process that calls it.
@@ -139,9 +155,22 @@ def rows_of(folder: Path, modes: Sequence[str], count: int) -> list[dict[str, An
         row |= {f"{n}_us": round(statistics.median(t) * 1e6, 1) for n, t in rounds.items()}
         if "old" in rounds:
             row |= _ratios("old_to_new", rounds["old"], rounds["new"])
+        with torch.no_grad():
+            row |= {"difference": _difference(runs["new"](), runs["eager"]())}
         row |= {"best_to_eager": round(statistics.median(map(_over, best, rounds["eager"])), 3)}
         found.append(row | _ratios("best_to_new", best, rounds["new"]))
     return found
+
+
+def _difference(got: Any, wanted: Any) -> float:
+    """RMS of the difference of two results over RMS of the second; of several the largest."""
+    found = [0.0]
+    for a, b in zip(tree_leaves(got), tree_leaves(wanted), strict=True):
+        if isinstance(b, torch.Tensor) and b.is_floating_point():
+            root = torch.linalg.vector_norm(b.flatten(), dtype=torch.float64)
+            off = torch.linalg.vector_norm((a - b).flatten(), dtype=torch.float64)
+            found.append(float(off / root))
+    return float(f"{max(found):.2e}")
 
 
 def _rounds(runs: Mapping[str, Run], count: int) -> dict[str, list[float]]:
@@ -238,14 +267,15 @@ def run(
     left = [f for f in folders if (f.name, digests[f], device, on["commit"]) not in had]
     print(f"{len(left)} of {len(folders)} models to judge and time; {output} has the others")
     with ThreadPoolExecutor(jobs) as pool:
-        verdicts = dict(zip(left, pool.map(judge, left), strict=True))
+        about = built if ask.no_judge else judge
+        verdicts = dict(zip(left, pool.map(about, left), strict=True))
     found: list[dict[str, Any]] = []
     for folder, rows in times(left, ask.modes, ask.rounds):
         for row in rows:
             found.append(verdicts[folder] | row | {"files": digests[folder]} | on)
             print(json.dumps({k: v for k, v in found[-1].items() if k not in on}), flush=True)
         record.write(found)
-    stands = [r for r in found if r.get("verdict") == "ACCEPTED" and "best_to_new" in r]
+    stands = [r for r in found if r.get("verdict") in _STANDS and "best_to_new" in r]
     for row in stands:
         row["as_kept"] = row["best_to_new" if row["best_to_new"] >= 1 else "best_to_eager"]
     for name in ("old_to_new", "best_to_new", "as_kept"):
@@ -280,6 +310,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=None)
     parser.add_argument("--modes", nargs="*", default=["train", "eval"], choices=["train", "eval"])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--no-judge", action="store_true", help="difference from eager alone")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--output", type=Path, default=HERE / "results" / "beside.csv")
     parser.add_argument("--commit", default="", help="what is measured, where git does not know")
