@@ -308,6 +308,10 @@ MODELS: Mapping[str, Model] = {
     "bert_dropout": Model(
         bert_drops, classed, LITTLE | READER, LARGE | {"vocab_size": 30522}, draws=True
     ),
+    "electra": Model(
+        transformer("ElectraForSequenceClassification", "ElectraConfig", embedding_size=64),
+        classed, LITTLE | READER, LARGE | {"vocab_size": 30522},
+    ),
     "distilbert": Model(distilbert, classed, LITTLE | DISTIL, LARGE | {"vocab_size": 30522}),
     "t5": Model(t5, text, LITTLE | T5, LARGE | {"vocab_size": 32128}),
     "vit": Model(

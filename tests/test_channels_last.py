@@ -14,9 +14,9 @@ import refold
 from refold import introspect
 from refold.ir import Graph, Output
 from refold.ir.shapes import pad
-from refold.plan.layout import channels_last
+from refold.plan.layout import channels_last, turned_back
 from refold.planner import make_plan
-from refold.rules.term import conv, relu
+from refold.rules.term import conv, permute, relu
 from refold.rules.term import sum as summed
 from tests.engine.graphs import p, x
 
@@ -113,3 +113,22 @@ def test_what_follows_a_convolution_is_computed_with_the_channels_last(places):
     # channels are a row: the sum needs no pass of its own
     assert group.dims == pad((2, *places, 4))
     assert channels_last(graph, {})[0] == graph
+
+
+def test_what_a_model_permutes_for_a_convolution_lies_with_the_channels_last():
+    """Norms compute images row after row of channels; no copy in another order is made for the
+    convolution, nor for what follows it. What no convolution reads is left as it is."""
+    rows, weight, other, bias = x(2, 4, 4, 8), p("w", 8, 8, 1, 1), p("v", 8, 8, 1, 1), p("b", 8)
+    shut, ones = (0, 0), (1, 1)
+    images = permute(relu(rows), (0, 1, 4, 2, 3))
+    first = relu(conv(images, weight, bias, ones, shut, ones, 1))
+    second = conv(first, other, bias, ones, shut, ones, 1)
+    graph = Graph((Output(second.node, (2, 8, 4, 4)),))
+    turned, _ = channels_last(graph, {})
+    plan = make_plan(turned)
+    assert [g.dims for g in plan.groups] == [pad((2, 4, 4, 8))] * 2
+    convolutions = [n for n in turned.nodes() if n.op == "conv"]
+    assert all(turned_back(n.inputs[0]) is not None for n in convolutions)
+    assert not any(n in plan.buffers.dense for n in convolutions)
+    alone = Graph((Output(relu(images).node, (2, 8, 4, 4)),))
+    assert channels_last(alone, {})[0] == alone

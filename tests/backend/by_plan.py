@@ -19,6 +19,7 @@ from refold.capture.forms import Given, OutputIndex, Viewed
 from refold.ir import Sym
 from refold.ir.evaluate import concrete
 from refold.plan.reference import _Run
+from refold.runtime.calls import _refold_laid_out
 
 
 @contextmanager
@@ -76,10 +77,7 @@ def run(derived: graphs.Derived, args: Sequence[Any]) -> list[Any]:
 def laid(value: torch.Tensor, strides: Any, sizes: Any) -> torch.Tensor:
     if strides is None:
         return value.contiguous()
-    places = [concrete(s, sizes) for s in strides]
-    return torch.empty_strided(value.shape, places, dtype=value.dtype, device=value.device).copy_(
-        value
-    )
+    return _refold_laid_out(value, tuple(concrete(s, sizes) for s in strides))
 
 
 def viewed(value: torch.Tensor, view: Viewed, sizes: Any) -> torch.Tensor:

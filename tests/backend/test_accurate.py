@@ -18,6 +18,7 @@ from refold.backend import choose, graphs
 from refold.backend.accurate import Measured, Unmeasured, measured
 from refold.backend.report import collected
 
+from .by_plan import by_plans
 from .steps import all_ours, compiled, parts_alone
 
 Call = Callable[..., Any]
@@ -272,3 +273,24 @@ def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
         run = compiled(nn.Sequential(model, nn.ReLU()), options={"check": False})
         torch.testing.assert_close(run(x), model(x).relu())
     assert [(g.by, g.error) for g in found] == [("refold", None)]
+
+
+class Block(nn.Module):
+    """A norm over channels, and two maps of them as convolutions, of few places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(320)
+        self.first, self.second = nn.Conv2d(320, 1280, 1), nn.Conv2d(1280, 320, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.second(F.gelu(self.first(x)))
+
+
+def test_a_convolution_reads_images_as_eager_lays_them() -> None:
+    """PyTorch's convolution of four places adds up channel by channel where they lie first."""
+    model, x = Block(), torch.randn(2, 320, 2, 2)
+    with by_plans(), all_ours(), collected() as found:
+        torch.testing.assert_close(compiled(model)(x), model(x))
+    assert [(g.by, g.reason) for g in found] == [("refold", "it gains by price")]

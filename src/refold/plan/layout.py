@@ -5,6 +5,10 @@ images, or with such a weight, gives such images, and pooling, arithmetic and jo
 Kernels know only values that lie in the order of their axes. So what lies channels-last is turned
 here: kernels compute the value with its channels as the last axis, and a view in the model's own
 order, which costs nothing, is what calls of PyTorch read and what is returned.
+
+A model may lay out images so by itself: it norms them with the channels as the last axis and hands
+a permuted view to a convolution. That view lies channels-last, too. A copy in the other order would
+cost a pass, and PyTorch's convolution of few places is less accurate there.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ from refold.ir.shapes import RANK
 # by the number of places (height and width, or depth too): the axes with the channels last
 TRANSPOSED: Mapping[int, tuple[int, ...]] = {2: (0, 1, 3, 4, 2), 3: (0, 2, 3, 4, 1)}
 BACK: Mapping[int, tuple[int, ...]] = {2: (0, 1, 4, 2, 3), 3: (0, 4, 1, 2, 3)}
-_KEPT = ("pool", "upsample")  # in the names of PyTorch's operators that keep the layout
+_CALLED = "convolution"  # in the names of those that the op table does not know
+_KEPT = ("pool", "upsample", _CALLED)  # in the names of PyTorch's operators that keep the layout
 
 
 def places_of(rank: int) -> int | None:
@@ -30,21 +35,48 @@ def places_of(rank: int) -> int | None:
 def channels_last(graph: Graph, images: Mapping[Node, int]) -> tuple[Graph, Mapping[Node, Node]]:
     """The same function, with what lies channels-last computed with its channels last.
 
-    images: leaves that lie so, and their number of places. Gives what each node has become, too.
+    images: leaves that lie so, and their number of places; views that convolutions read may do so,
+    too. Gives what each node has become beside.
     """
-    turner = _Turner(images)
+    turner = _Turner(images, _permuted(graph))
     for node in graph.nodes():
         turner.visit(node)
     roots = graph.with_roots(turner.done[r] for r in graph.roots())
     return roots, {n: turner.last.get(n, (d, 0))[0] for n, d in turner.done.items()}
 
 
-class _Turner:
-    """done: each node in the model's own order of axes. last: of those whose channels lie last,
-    the value with its channels as the last axis, and the number of places."""
+def _permuted(graph: Graph) -> Mapping[Node, int]:
+    """Values with their channels last, permuted to images that a convolution reads, by itself or
+    behind arithmetic, and the number of places."""
+    found: dict[Node, int] = {}
+    seen: set[tuple[Node, int]] = set()
+    stack: list[tuple[Node, int]] = []
+    for n in graph.nodes():
+        if n.op in CONVOLUTIONS:
+            stack.append((n.inputs[0], len(n["strides"])))
+        elif n.op == "aten" and _CALLED in str(n["target"]):
+            stack += [
+                (i, n["rank"] - 2) for i in n.inputs[:2]
+            ]  # of a backward, gradients and images
+    while stack:
+        node, places = stack.pop()
+        if (node, places) in seen:
+            continue
+        seen.add((node, places))
+        if node.op == "permute" and node["order"] == BACK.get(places):
+            found[node] = places
+        elif node.kind is Kind.POINTWISE:
+            stack += [(i, places) for i in node.inputs if i.shape == node.shape]
+    return found
 
-    def __init__(self, images: Mapping[Node, int]) -> None:
-        self.images = images
+
+class _Turner:
+    """permuted: views that lie channels-last where what they are of lies in order. done: each node
+    in the model's own order of axes. last: of those whose channels lie last, the value with its
+    channels as the last axis, and the number of places."""
+
+    def __init__(self, images: Mapping[Node, int], permuted: Mapping[Node, int]) -> None:
+        self.images, self.permuted = images, permuted
         self.done: dict[Node, Node] = {}
         self.last: dict[Node, tuple[Node, int]] = {}
 
@@ -61,6 +93,9 @@ class _Turner:
         elif node.op == "permute" and node.inputs[0] in self.last:
             value, places = self.last[node.inputs[0]]
             self.done[node] = _moved(value, tuple(BACK[places][a] for a in node["order"]))
+        elif node in self.permuted:
+            self.done[node] = again
+            self.last[node] = self.done[node.inputs[0]], self.permuted[node]
         else:
             self.done[node] = again
 
@@ -70,7 +105,10 @@ class _Turner:
             return self.images[node]
         if node.op in (*CONVOLUTIONS, *POOLS):
             places = len(node["strides"])
-            so = node.inputs[0] in self.last or any(i in self.images for i in node.inputs[1:2])
+            given = self.last.get(node.inputs[0])
+            if given is not None and given[1] != places:
+                return None  # images of other places: an axis more is a batch's
+            so = given is not None or any(i in self.images for i in node.inputs[1:2])
             return places if so and places in TRANSPOSED else None
         if node.op == "aten" and node.inputs and node.inputs[0] in self.last:
             name = str(node["target"])

@@ -68,10 +68,8 @@ class PlanPricer:
         found = self._plans.get(key)
         if found is None:
             storage = Storage.of(self.stored, self.every, originals, self.dtype)
-            planned = graph
-            if self.images:
-                planned, moved = channels_last(graph, self.images)
-                storage = storage.moved(moved)
+            planned, moved = channels_last(graph, self.images)
+            storage = storage.moved(moved)
             found = make_plan(planned, storage, self.device, self.images_last)
             self._plans[key] = found
         return found
