@@ -156,24 +156,23 @@ class Drafts:
 
         return waits
 
-    def _cycles(self, draft: Draft, node: Node) -> bool:
-        """Would `node` in `draft` make the draft wait for itself? For drafts of any kind."""
-        stack = [i for i in values_read(node) if self.owner.get(i) is not draft]
-        seen: set[Node] = set()
-        passed: set[Draft] = set()
-        while stack:
-            n = stack.pop()
-            if n in seen:
-                continue
-            seen.add(n)
-            group = self.owner.get(n)
-            stack.extend(n.inputs)
-            if group is draft:
-                return True
-            if group is not None and group not in passed:
-                passed.add(group)
-                stack.extend(group.inputs())
-        return False
+    def _join(self, draft: Draft, other: Draft) -> None:
+        """What `other` computed is computed in `draft`: who waits for one waits for both. Bits of
+        `other` stay in what _nearest has found; they lead to `draft` from here on."""
+        own = 1 << draft.number | 1 << other.number
+        new = (self.waits[draft.number] | self.waits[other.number]) & ~own
+        self.waits[draft.number] = new
+        self.waits[other.number] = new | 1 << draft.number
+        for number, waits in enumerate(self.waits):
+            if waits & own:
+                self.waits[number] |= new | (own & ~(1 << number))
+
+    def _cycles(self, draft: Draft, nodes: Iterable[Node]) -> bool:
+        """Would `nodes`, which `draft` owns now, make it wait for itself? Every value has its
+        place, so that no draft waits for one that is yet to come."""
+        read = dict.fromkeys(i for n in nodes for i in values_read(n))
+        given = (i for i in read if self.owner.get(i) is not draft)
+        return any(self._before(i) >> draft.number & 1 for i in given)
 
     def absorb_pointwise(self, view: View) -> None:
         """Pointwise values that nothing reads but one column reduction, or one kernel of the same
@@ -191,6 +190,7 @@ class Drafts:
                 if inner:
                     draft.nodes = maker.nodes + [n for n in draft.nodes if n not in maker.nodes]
                     self.owner |= dict.fromkeys(own, draft)
+                    self._join(draft, maker)
                     maker.nodes = []
         self.drafts = [d for d in self.drafts if d.nodes]
 
@@ -208,8 +208,9 @@ class Drafts:
             if any(OPS[n.op].kind is not Kind.POINTWISE for n in draft.nodes):
                 continue
             made = {self.owner[i] for i in draft.inputs() if i in self.owner}
-            for into in sorted(made, key=self.drafts.index, reverse=True):
+            for into in sorted(made, key=lambda d: d.number, reverse=True):
                 if self._finishes(into, draft):
+                    self._join(into, draft)
                     into.nodes += [n for n in draft.nodes if n not in into.nodes]
                     self.drafts.remove(draft)
                     break
@@ -254,7 +255,7 @@ class Drafts:
             return False
         own = [n for n in vectors.nodes if not is_rematerialized(n)]
         self.owner |= dict.fromkeys(own, draft)
-        if not any(self._cycles(draft, n) for n in own):
+        if not self._cycles(draft, own):
             return True
         self.owner |= dict.fromkeys(own, vectors)
         return False
