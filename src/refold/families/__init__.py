@@ -12,6 +12,7 @@ FAMILIES: tuple[Family, ...] = tuple(
     for name in (
         "matmul",
         "convolution",
+        "channels",
         "columns",
         "rows",
         "pointwise",

@@ -9,6 +9,8 @@ are the rows. A family of kernels (`families/`) computes each group:
   a weight of its own, whose values are stored.
 - convolution: a convolution and its pointwise epilogue, whose value is stored.
 - rows: passes over each row; a pass may use what the passes before it have reduced.
+- channels: passes over one axis before the last, for each place; as rows, but that places lie next
+  to each other.
 - columns: a reduction over the rows for each column of each outer slice.
 - pointwise: each element once.
 - pooling: windows of images; its space is the image's, and what it stores has a space of its own.

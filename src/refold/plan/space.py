@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from refold.ir import OPS, Dim, Kind, Node, numel
 from refold.ir.ops import CONVOLUTIONS
+from refold.plan.channels import channels_axis
 from refold.plan.plan import Group, is_matrix_product
 
 
@@ -20,11 +21,13 @@ class Space:
 
     dims: the group's, rank 5; of a kernel that is pointwise the trailing axes that each operand
     takes whole or not at all are one, so that rows are as wide as they can be; of a convolution
-    all places are one axis. images: the convolution, if it is one.
+    all places are one axis, and of reductions over channels. images: the convolution, if it is one.
+    channels: the axis of the group's space that such reductions are over.
     """
 
     def __init__(self, group: Group) -> None:
         self.images = next((n for n in group.nodes if n.op in CONVOLUTIONS), None)
+        self.channels = channels_of(group)
         self.first = _first_merged(group)
         self.dims = self.shape(group.dims)
         self.row_shape = (*self.dims[:-1], 1)
@@ -49,13 +52,20 @@ class Space:
             return "column"
         if shape == self.dims:
             return "full"
-        return "row" if shape == self.row_shape else "mixed"
+        return "row" if shape == self.row_shape and self.channels is None else "mixed"
+
+
+def channels_of(group: Group) -> int | None:
+    """The axis over which a kernel reduces what it knows of each place; None of other kernels."""
+    return next((a for n in group.reductions if (a := channels_axis(n)) is not None), None)
 
 
 def _first_merged(group: Group) -> int:
     """The first of the axes that are one in a kernel: the last one, but of pointwise groups."""
     dims = group.dims
     first = len(dims) - 1
+    if (axis := channels_of(group)) is not None:
+        return len(dims) + axis + 1
     for n in group.nodes:
         if n.op in CONVOLUTIONS:
             return len(dims) - len(n["strides"])

@@ -4,8 +4,8 @@ softmax, log_softmax and logsumexp become a maximum, a sum of exponentials and a
 unless a logsumexp along rows is asked for whole, as a product's epilogue takes it in one pass; a
 variance along rows becomes a mean and a sum of squares of centred values. A reduction over several
 axes becomes one over the trailing axes (elements of one row) and one over the leading axes
-(elements of one column), the two forms that the templates know. Kernels read floats alone: a mask
-that is no comparison of floats is read as zeros and ones.
+(elements of one column), the two forms that the templates know; one over channels stays as it is.
+Kernels read floats alone: a mask that is no comparison of floats is read as zeros and ones.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from refold.ir.evaluate import run
 from refold.ir.graph import within
 from refold.ir.node import rebuild
 from refold.ir.shapes import RANK, pad
+from refold.plan.channels import channels_axis
 from refold.plan.memory import is_narrowing, is_widening
 from refold.planner.moments import (
     COMPUTED,
     by_hand,
     centring_mean,
     left_of,
-    row_mean,
-    row_variance,
+    mean_along,
     taken_of,
+    variance_along,
     wide_axes,
 )
 from refold.planner.reshaped import in_shape, reshaped, reshaped_first
@@ -71,6 +72,7 @@ def _lower(node: Node) -> Node:
         return _number(node)
     if node.op in ("softmax", "log_softmax"):
         along = all(d == 1 for d in node.shape[node["axis"] :][1:])  # rows, or columns of width one
+        along = along or channels_axis(node) is not None
         return _softmax(node) if along and node.dtype in COMPUTED else node
     if node.kind is Kind.REDUCE and node.row.reduction and node.dtype in COMPUTED:
         return _reduction(node)
@@ -165,12 +167,13 @@ def _number(node: Node) -> Node:
 
 def _softmax(node: Node) -> Node:
     (x,) = node.inputs
-    if node["axis"] != -1:
+    axes = (node["axis"],)
+    if axes != (-1,) and channels_axis(node) is None:
         behind = -1 - node["axis"]  # axes of one element
         rows = make(node.op, reshaped(x, (*(1,) * behind, *x.shape[:-behind])), axis=-1)
         return reshaped(_softmax(rows), node.shape)
-    shifted = make("sub", x, make("max", x, axes=(-1,)))
-    total = make("sum", make("exp", shifted), axes=(-1,))
+    shifted = make("sub", x, make("max", x, axes=axes))
+    total = make("sum", make("exp", shifted), axes=axes)
     if node.op == "softmax":
         return make("div", make("exp", shifted), total)
     return make("sub", shifted, make("log", total))
@@ -178,6 +181,8 @@ def _softmax(node: Node) -> Node:
 
 def _reduction(node: Node) -> Node:
     (x,) = node.inputs
+    if (axis := channels_axis(node)) is not None:  # one kernel for all passes over channels
+        return _row_form(_again(node, x, (axis,)))
     axes: tuple[int, ...] = tuple(a for a in node["axes"] if x.shape[a] != 1)
     if not axes:
         axes = (-1,) if -1 in node["axes"] else node["axes"][-1:]
@@ -280,7 +285,7 @@ def _row_form(node: Node) -> Node:
     """A reduction along rows by the passes that the templates have: sum, mean, max, min."""
     if node.op == "logsumexp":
         return _logsumexp(node)
-    return row_variance(node) if node.op == "var" else node
+    return variance_along(node) if node.op == "var" else node
 
 
 def _logsumexp(node: Node) -> Node:
@@ -316,11 +321,13 @@ def _mean_beside_variance(node: Node) -> Node:
     axes = wide_axes(node)
     trailing = tuple(a for a in axes if _reaches_end(x, a, axes))
     leading = tuple(a for a in axes if a not in trailing)
+    if (axis := channels_axis(node)) is not None:
+        return mean_along(_again(node, x, (axis,)))
     if not trailing:
         return _lower(node)
     if not leading:
         flat = x if min(trailing) == -1 else reshaped(x, _flattened(x, min(trailing)))
-        return reshaped(row_mean(_again(node, flat, (-1,))), node.shape)
+        return reshaped(mean_along(_again(node, flat, (-1,))), node.shape)
     first, apart, over = _means_apart(x, leading, trailing)
     mean = _lower(make("mean", apart, axes=over))
     return reshaped(_lower(make("add", first, mean)), node.shape)

@@ -53,29 +53,30 @@ def left_of(mean: Node, left: Node) -> Node:
     return make("where", infinite, as_scalar(0.0, left.dtype), left)
 
 
-def row_variance(node: Node) -> Node:
-    """Two passes, the second over centred values: no cancellation. The second takes the sum of
-    these values, too: the mean's rounding leaves it, and it comes off the squares."""
-    (x,) = node.inputs
-    centred, left = _left(x)
-    squares = make("sum", make("square", centred), axes=(-1,))
-    about = make("mul", make("square", left), as_scalar(x.shape[-1], x.dtype))
+def variance_along(node: Node) -> Node:
+    """Over one axis, in two passes, the second over centred values: no cancellation. The second
+    takes the sum of these values, too: the mean's rounding leaves it, and it comes off the
+    squares."""
+    (x,), (axis,) = node.inputs, node["axes"]
+    centred, left = _left(x, axis)
+    squares = make("sum", make("square", centred), axes=(axis,))
+    about = make("mul", make("square", left), as_scalar(x.shape[axis], x.dtype))
     largest = as_scalar(torch.finfo(x.dtype).max, x.dtype)  # infinite squares stay infinite
     total = make("sub", squares, make("minimum", about, largest))
     # of equal values nothing remains but what the sums were rounded by
     noise = make("mul", squares, as_scalar(8 * torch.finfo(x.dtype).eps, x.dtype))
     total = make("where", make("lt", total, noise), as_scalar(0.0, x.dtype), total)
-    return make("div", total, as_scalar(x.shape[-1] - node["correction"], x.dtype))
+    return make("div", total, as_scalar(x.shape[axis] - node["correction"], x.dtype))
 
 
-def row_mean(node: Node) -> Node:
-    """The mean of rows with what its rounding leaves added: of equal values it is exact."""
-    (x,) = node.inputs
-    return make("add", make("mean", x, axes=(-1,)), _left(x)[1])
+def mean_along(node: Node) -> Node:
+    """The mean over one axis with what its rounding leaves added: of equal values it is exact."""
+    (x,), (axis,) = node.inputs, node["axes"]
+    return make("add", make("mean", x, axes=(axis,)), _left(x, axis)[1])
 
 
-def _left(x: Node) -> tuple[Node, Node]:
-    """Rows less their mean as it is rounded, and the mean of that."""
-    mean = make("mean", x, axes=(-1,))
+def _left(x: Node, axis: int) -> tuple[Node, Node]:
+    """Values less their mean over an axis as it is rounded, and the mean of that."""
+    mean = make("mean", x, axes=(axis,))
     centred = make("sub", x, mean)
-    return centred, left_of(mean, make("mean", centred, axes=(-1,)))
+    return centred, left_of(mean, make("mean", centred, axes=(axis,)))
