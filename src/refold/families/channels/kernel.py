@@ -22,14 +22,14 @@ def functor(kernel: GroupKernel) -> list[str]:
     fields = {n: names.unique(n.op) for n in [*kernel.reduced, *values]}
     known = {n: f"p.{field}" for n, field in fields.items()}
     lines = wrapped(
-        f"template <class V> struct Place {{ V {', '.join(fields.values())}; }};", "", "    "
+        f"template <class V> struct Reduced {{ V {', '.join(fields.values())}; }};", "", "    "
     )
     lines.append(f"using Monoids = {kernel.monoids(kernel.reductions)};")
     terms: dict[Node, str] = {}  # what passes take of each element, for those after them
     for r in kernel.reductions:
         statements, texts = body.statements([r.source], known, given=terms)
         lines += kernel.function(
-            f"template <class V, class C> RF_FN V term(Step<{r.index}>, const Place<V>& p,"
+            f"template <class V, class C> RF_FN V term(Step<{r.index}>, const Reduced<V>& p,"
             " long row, C col)",
             [*statements, f"return {_lanes_text(texts[r.source], r.source)};"],
         )
@@ -39,7 +39,7 @@ def functor(kernel: GroupKernel) -> list[str]:
         setters += _follow(kernel, r, values, fields)
         kind = "const V" if r.second else "V"
         lines += kernel.function(
-            f"template <class V> RF_FN void set(Step<{r.index}>, Place<V>& p, {kind} {r.takes})",
+            f"template <class V> RF_FN void set(Step<{r.index}>, Reduced<V>& p, {kind} {r.takes})",
             setters,
         )
     full = kernel.full_outputs()
@@ -54,7 +54,7 @@ def functor(kernel: GroupKernel) -> list[str]:
         if any(re.search(r"\bkept\b", line) for line in (*statements, *puts)):
             lines.append(f"static constexpr int kKept = {kernel.reductions[-1].index};")
         lines += kernel.function(
-            "template <class V, class C> RF_FN void store(const Place<V>& p, long row, C col,"
+            "template <class V, class C> RF_FN void store(const Reduced<V>& p, long row, C col,"
             " V kept)",
             [*statements, *puts],
         )
@@ -70,7 +70,7 @@ def functor(kernel: GroupKernel) -> list[str]:
             for n in places
         ]
         lines += kernel.function(
-            "template <class V, class C> RF_FN void finalize(const Place<V>& p, long outer, C col)",
+            "template <class V, class C> RF_FN void finalize(const Reduced<V>& p, long outer, C col)",
             [*statements, *puts],
         )
     return lines

@@ -1,7 +1,7 @@
 // Channels: passes over the channels of each place of a space [outer, count, width].
 //
 // A body gives
-//   Place<V>                     what is known of places so far
+//   Reduced<V>                     what is known of places so far
 //   Monoids = List<...>          one monoid for each pass
 //   term(Step<S>, places_so_far, row, col)   the lanes that pass S reduces; row counts over outer * count
 //   set(Step<S>, places_so_far, value)       takes the result of pass S into places_so_far, or its two
@@ -71,7 +71,7 @@ RF_FN void channel_passes(const Body& body, P (&places)[N], long row0, long coun
 
 template <long N, class Body, class C>
 RF_FN void channels_at(const Body& body, long outer, long count, const C (&cols)[N]) {
-  typename Body::template Place<Vec> places[N];
+  typename Body::template Reduced<Vec> places[N];
   const long row0 = outer * count;
   const auto all = [&](auto kept, Vec(*keep)[N]) {
     channel_passes<0, N>(body, places, row0, count, cols, keep, typename Body::Monoids{});

@@ -5,7 +5,7 @@
 // passes that follow find in the L1 what the first has read: no more blocks are at work than whose places fit there.
 //
 // A body gives
-//   Place<V>                                 what is known of a place so far
+//   Reduced<V>                                 what is known of a place so far
 //   Monoids = List<...>                      one monoid for each pass
 //   term<V>(Step<S>, place_so_far, row, col)   the value that pass S reduces; row counts over outer * count
 //   set(Step<S>, place_so_far, value)        takes the result of pass S into place_so_far, or its results
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kChannelThreads)
     const long mine = first + at.place, has = mine < places, n = has ? mine : places - 1;
     const long outer = places <= 0xffffffffL ? long(unsigned(n) / unsigned(width)) : n / width;
     const long col = n - outer * width, row0 = outer * count;
-    typename Body::template Place<Real> place;
+    typename Body::template Reduced<Real> place;
     for_monoids<0>(typename Body::Monoids{}, [&](auto step_of, auto monoid) {
       channel_pass<decltype(step_of)::index, decltype(monoid), kSplit>(body, place, row0, count, col, at);
     });
