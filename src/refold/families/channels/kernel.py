@@ -70,7 +70,8 @@ def functor(kernel: GroupKernel) -> list[str]:
             for n in places
         ]
         lines += kernel.function(
-            "template <class V, class C> RF_FN void finalize(const Reduced<V>& p, long outer, C col)",
+            "template <class V, class C> RF_FN void finalize(const Reduced<V>& p, long outer,"
+            " C col)",
             [*statements, *puts],
         )
     return lines
