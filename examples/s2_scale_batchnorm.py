@@ -449,6 +449,85 @@ static inline PyObject* rf_called(R (*)(P...), int more, PyObject* const* args, 
   RF_METHOD(name, name##_called)
 #endif
 
+// Contents: what is known of the memory of a parameter: a few words of it, which every call compares, and a digest of
+// each block, which one call of many does.
+#ifndef __CUDACC_RTC__
+#include <cstdint>
+#include <cstring>
+
+namespace rf_watch {
+
+struct Content {
+  const char* address;
+  uint64_t bytes, samples, digests;  // where in memory: what was read of it, and a digest of each block
+};
+
+constexpr uint64_t kWhole = 2048, kSamples = 32, kBlock = 1024;  // bytes; words; bytes
+constexpr uint64_t kMany = 512, kFewer = 16;  // contents, from which on fewer words of each are read
+
+static inline uint64_t sampled(uint64_t k, uint64_t words) {  // evenly spread, whatever the sizes of rows
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(k * 0x9E3779B97F4A7C15ul) * words) >> 64);
+}
+static inline uint64_t samples_bytes(uint64_t bytes, uint64_t words) {
+  return bytes <= kWhole ? (bytes + 7) / 8 * 8 : words * 4;
+}
+static inline uint64_t blocks_of(uint64_t bytes) { return bytes <= kWhole ? 0 : (bytes + kBlock - 1) / kBlock; }
+
+// Words are read in pairs: a pair costs one line of the cache and one number of its place.
+static void sample(const Content& c, uint64_t words, char* to) {
+  if (c.bytes <= kWhole) {
+    std::memcpy(to, c.address, c.bytes);
+    return;
+  }
+  for (uint64_t k = 0; k < words / 2; k++) std::memcpy(to + 8 * k, c.address + 8 * sampled(k, c.bytes / 8), 8);
+}
+static inline bool as_sampled(const Content& c, uint64_t words, const char* was) {
+  if (c.bytes <= kWhole) return std::memcmp(was, c.address, c.bytes) == 0;
+  uint64_t differs = 0;
+  for (uint64_t k = 0; k < words / 2; k++) {
+    uint64_t now, then;
+    std::memcpy(&now, c.address + 8 * sampled(k, c.bytes / 8), 8);
+    std::memcpy(&then, was + 8 * k, 8);
+    differs |= now ^ then;
+  }
+  return differs == 0;
+}
+// Each step is one to one, so two blocks that differ in one word never have the same digest.
+static uint64_t digest(const char* p, uint64_t bytes) {
+  constexpr int kLanes = 16;
+  uint32_t lane[kLanes], word[kLanes];
+  for (int l = 0; l < kLanes; l++) lane[l] = 0x85EBCA6Bu * (l + 1);
+  const auto mix = [&] {
+    for (int l = 0; l < kLanes; l++) {
+      lane[l] = (lane[l] ^ word[l]) * 0x9E3779B1u;
+      lane[l] ^= lane[l] >> 15;
+    }
+  };
+  uint64_t i = 0;
+  for (; i + sizeof word <= bytes; i += sizeof word) {
+    std::memcpy(word, p + i, sizeof word);
+    mix();
+  }
+  if (i < bytes) {
+    std::memset(word, 0, sizeof word);
+    std::memcpy(word, p + i, bytes - i);
+    mix();
+  }
+  uint64_t all = bytes;
+  for (int l = 0; l < kLanes; l++) {
+    all = (all ^ lane[l]) * 0x9E3779B97F4A7C15ul;
+    all ^= all >> 29;
+  }
+  return all;
+}
+static uint64_t block_digest(const Content& c, uint64_t b) {
+  const uint64_t from = b * kBlock, left = c.bytes - from;
+  return digest(c.address + from, left < kBlock ? left : kBlock);
+}
+
+}  // namespace rf_watch
+#endif
+
 // Look: what a kernel on a GPU compares in passing, so that writes which nothing on the host shows are seen.
 #include <cstdint>
 
@@ -500,7 +579,6 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #ifndef __CUDACC_RTC__
 #include <cstdint>
-#include <cstring>
 
 
 namespace rf_watch {
@@ -529,14 +607,10 @@ struct Tensor {
   PyObject* tensor;
   int64_t version;  // -1: not counted
   void* address;
-};
-struct Content {
-  const char* address;
-  uint64_t bytes, samples, digests;  // where in memory: what was read of it, and a digest of each block
+  const char* near;  // where PyTorch keeps what it knows of the tensor: fetched ahead, never read
 };
 
-constexpr uint64_t kWhole = 2048, kSamples = 32, kBlock = 1024;  // bytes; words; bytes
-constexpr uint64_t kMany = 512, kFewer = 16;  // contents, from which on fewer words of each are read
+constexpr uint64_t kAhead = 4;  // tensors
 
 // --- dictionaries: CPython up to 3.12 numbers every change of a dict (PEP 509) ---
 #if PY_VERSION_HEX < 0x030D0000
@@ -593,64 +667,10 @@ static int64_t version_of(PyObject* tensor) {
   return version;
 }
 
-// --- what memory holds ---
-static inline uint64_t sampled(uint64_t k, uint64_t words) {  // evenly spread, whatever the sizes of rows
-  return static_cast<uint64_t>((static_cast<unsigned __int128>(k * 0x9E3779B97F4A7C15ul) * words) >> 64);
-}
-static inline uint64_t samples_bytes(uint64_t bytes, uint64_t words) {
-  return bytes <= kWhole ? (bytes + 7) / 8 * 8 : words * 4;
-}
-static inline uint64_t blocks_of(uint64_t bytes) { return bytes <= kWhole ? 0 : (bytes + kBlock - 1) / kBlock; }
-
-static void sample(const Content& c, uint64_t words, char* to) {
-  if (c.bytes <= kWhole) {
-    std::memcpy(to, c.address, c.bytes);
-    return;
-  }
-  for (uint64_t k = 0; k < words; k++) std::memcpy(to + 4 * k, c.address + 4 * sampled(k, c.bytes / 4), 4);
-}
-static bool as_sampled(const Content& c, uint64_t words, const char* was) {
-  if (c.bytes <= kWhole) return std::memcmp(was, c.address, c.bytes) == 0;
-  uint32_t differs = 0;
-  for (uint64_t k = 0; k < words; k++) {
-    uint32_t now, then;
-    std::memcpy(&now, c.address + 4 * sampled(k, c.bytes / 4), 4);
-    std::memcpy(&then, was + 4 * k, 4);
-    differs |= now ^ then;
-  }
-  return differs == 0;
-}
-// Each step is one to one, so two blocks that differ in one word never have the same digest.
-static uint64_t digest(const char* p, uint64_t bytes) {
-  constexpr int kLanes = 16;
-  uint32_t lane[kLanes], word[kLanes];
-  for (int l = 0; l < kLanes; l++) lane[l] = 0x85EBCA6Bu * (l + 1);
-  const auto mix = [&] {
-    for (int l = 0; l < kLanes; l++) {
-      lane[l] = (lane[l] ^ word[l]) * 0x9E3779B1u;
-      lane[l] ^= lane[l] >> 15;
-    }
-  };
-  uint64_t i = 0;
-  for (; i + sizeof word <= bytes; i += sizeof word) {
-    std::memcpy(word, p + i, sizeof word);
-    mix();
-  }
-  if (i < bytes) {
-    std::memset(word, 0, sizeof word);
-    std::memcpy(word, p + i, bytes - i);
-    mix();
-  }
-  uint64_t all = bytes;
-  for (int l = 0; l < kLanes; l++) {
-    all = (all ^ lane[l]) * 0x9E3779B97F4A7C15ul;
-    all ^= all >> 29;
-  }
-  return all;
-}
-static uint64_t block_digest(const Content& c, uint64_t b) {
-  const uint64_t from = b * kBlock, left = c.bytes - from;
-  return digest(c.address + from, left < kBlock ? left : kBlock);
+// Of many tensors little is in the near caches, and each read waits for the one before.
+static inline void fetch(const Tensor& t) {
+  __builtin_prefetch(t.tensor);
+  for (int line = 0; line < 4; line++) __builtin_prefetch(t.near + 64 * line);
 }
 
 struct Memory {
@@ -711,6 +731,7 @@ static Change changed(PyObject* const* given, const Memory& m) {
     if (PyCell_GET(PyTuple_GET_ITEM(cells, i)) != PyTuple_GET_ITEM(cells, i + 1)) return kCell;
   for (uint64_t i = 0; i < h.tensors; i++) {
     const Tensor& t = m.tensors()[i];
+    if (i + kAhead < h.tensors) fetch(m.tensors()[i + kAhead]);
     if (t.version >= 0 && version_of(t.tensor) != t.version) return kTensor;
     if (rf_address(t.tensor) != t.address) return kTensor;
   }
@@ -796,8 +817,12 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
     const bool counted = PyObject_IsTrue(PyTuple_GET_ITEM(args[3], 2 * i + 1)) == 1;
     const int64_t version = counted ? version_of(tensor) : -1;
     if (PyErr_Occurred()) goto failed;
-    m.tensors()[i] = {tensor, version, rf_address(tensor)};
+    m.tensors()[i] = {tensor, version, rf_address(tensor), nullptr};
     if (PyErr_Occurred()) goto failed;
+    PyObject* near = PyObject_GetAttrString(tensor, "_cdata");
+    if (near != nullptr) m.tensors()[i].near = static_cast<const char*>(PyLong_AsVoidPtr(near));
+    Py_XDECREF(near);
+    PyErr_Clear();
   }
   size = fixed;
   for (uint64_t i = 0; i < h.contents; i++) {
@@ -5113,7 +5138,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_957f632e6ddf"
+_REFOLD_NAME = "refold_sm_90_6616ab3d2cb6"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -6647,7 +6672,7 @@ def _refold_look_at(
 
 
 _REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
-_REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
+_REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see contents.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
 _REFOLD_SAID = {

@@ -168,6 +168,23 @@ def test_a_whole_tensor_among_few_or_many_is_seen(count):
         before = now
 
 
+@pytest.mark.parametrize("count", [1024, 1025, 1027, 5001])
+def test_a_tensor_of_any_length_is_seen_whole_at_once_and_its_end_by_the_audit(count):
+    """Words are read in pairs, of which an odd number of 16 bits leaves a rest."""
+    ((namespace, _, _),) = twin.caches_of(state()[0])
+    kernels = namespace._refold_kernels
+    held = torch.randn(count).half()
+    contents = (held.data_ptr(), held.numel() * 2)
+    given = ((), (), (), (), (), contents)
+    memory = kernels.watch(*given, 64)
+    assert kernels.unchanged(*given, (), (), memory)
+    held.numpy()[:] += 1
+    assert not kernels.unchanged(*given, (), (), memory)
+    memory = kernels.watch(*given, 64)
+    held.numpy()[-1] += 1
+    assert not kernels.unchanged(*given, (), (), memory)
+
+
 def test_what_is_watched_is_checked_for_its_kind():
     fast, _ = state()
     ((namespace, _, cache),) = twin.caches_of(fast)

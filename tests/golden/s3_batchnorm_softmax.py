@@ -282,6 +282,8 @@ _REFOLD_HEADERS = r"""
 // <call.h>
 
 #if !defined(RF_UNIT) || RF_UNIT == 0
+// <contents.h>
+
 // <look.h>
 
 // <watch.h>

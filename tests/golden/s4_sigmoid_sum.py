@@ -122,6 +122,8 @@ _REFOLD_HEADERS = r"""
 // <call.h>
 
 #if !defined(RF_UNIT) || RF_UNIT == 0
+// <contents.h>
+
 // <look.h>
 
 // <watch.h>

@@ -23,7 +23,7 @@ from refold.runtime.look import _refold_look_at
 from refold.runtime.structure import _refold_tensor, _RefoldRows
 
 _REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
-_REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
+_REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see contents.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
 _REFOLD_SAID = {
