@@ -45,7 +45,12 @@ class Sym:
         return _combine(_as_sym(other), self, -1)
 
     def __mul__(self, other: Dim) -> Dim:
-        right = _as_sym(other)
+        if isinstance(other, int):
+            if not other:
+                return 0
+            terms = self.terms if other == 1 else tuple((m, c * other) for m, c in self.terms)
+            return Sym(terms, self.hint * other)
+        right = other
         total: dict[_Monomial, int] = {}
         for m1, c1 in self.terms:
             for m2, c2 in right.terms:

@@ -80,8 +80,10 @@ def _intern(
     # bool is an int and 1 == 1.0 in Python: the types take part in the key, and so does the sign
     # of zero, which repr shows. So do the captured example's sizes: the "s0" of another model that
     # is still in memory is not this one's.
-    kinds = repr(attrs)
-    sizes = (*_hints(shape), *_hints(v for _, v in attrs))
+    kinds = repr(attrs) if attrs else ""
+    sizes = tuple([d.hint for d in shape if isinstance(d, Sym)])
+    if attrs:
+        sizes = (*sizes, *_hints(v for _, v in attrs))
     key = (op, tuple(id(n) for n in inputs), kinds, shape, sizes, dtype)
     found = _interned.get(key)
     if found is None:

@@ -24,6 +24,9 @@ def pad(shape: tuple[Dim, ...]) -> Shape:
 
 def broadcast(*shapes: Shape) -> Shape:
     """The common shape. Raises ValueError where two sizes differ and neither is 1."""
+    first = shapes[0]
+    if all(shape == first for shape in shapes[1:]):
+        return first
     result: list[Dim] = []
     for dims in zip(*shapes, strict=True):
         wide = {d for d in dims if d != 1}

@@ -148,6 +148,8 @@ def pairs(root: Node, one: Form, other: Form) -> Iterator[tuple[Part, Part]]:
     """
     if root.op not in SUMS or not _is_combination(root):
         return
+    if one.op not in _by_op(root):
+        return
     for side in (0, 1) if one != other else (0,):
         seconds: dict[object, list[Part]] = {}
         terms = _by_op(root).get(other.op, [])

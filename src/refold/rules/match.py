@@ -14,7 +14,7 @@ from refold.ir.bounds import Interval
 from refold.ir.facts import bounds
 from refold.ir.graph import is_parametric
 from refold.rules import combination
-from refold.rules.combination import Form, Part
+from refold.rules.combination import Part
 from refold.rules.rule import Hole, Rule
 from refold.rules.term import App, Num, Term, Value, Var
 
@@ -74,30 +74,12 @@ def candidates(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
 
 def _among_terms(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
     """Every pair of terms of a combination of which a rule about terms speaks."""
-    first, second, rest = rule.two_terms()
-    one, other = (t.args[0] if isinstance(t, App) else t for t in (first, second))
-    paths, further = _paths(one), _paths(other)
-    shared = [name for name in paths if name in further]
-    forms = [
-        Form(t.op if isinstance(t, App) else None, tuple(at[name] for name in shared))
-        for t, at in ((one, paths), (other, further))
-    ]
-    for a, b in combination.pairs(node, *forms):
+    first, second, rest = rule.two_terms
+    for a, b in combination.pairs(node, *rule.forms):
         for found in _of_pair(first, second, a, b, rule.holes, view):
             left = combination.without(node, a, b)
             if (left is None) == (rest is None):
                 yield found if rest is None else {**found, rest.name: left}
-
-
-def _paths(term: Term) -> dict[str, tuple[int, ...]]:
-    """Where in a term its variables are: which argument of each op leads there."""
-    if isinstance(term, Var):
-        return {term.name: ()}
-    found: dict[str, tuple[int, ...]] = {}
-    for i, argument in enumerate(term.args if isinstance(term, App) else ()):
-        for name, path in _paths(argument).items():
-            found.setdefault(name, (i, *path))
-    return found
 
 
 def _of_pair(

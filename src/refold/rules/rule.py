@@ -12,11 +12,12 @@ from functools import cached_property
 from typing import Any, Literal
 
 from refold.ir import OPS
-from refold.rules.combination import SUMS
+from refold.rules.combination import SUMS, Form
 from refold.rules.term import App, Term, Var
 
 Exact = Literal["bits", "reals", "finite"]
 EXACT: tuple[Exact, ...] = ("bits", "reals", "finite")  # from the strongest promise to the weakest
+Path = tuple[int, ...]  # from a term: which argument of each op leads to a part of it
 Mark = Literal["cancels", "range", "unsafe"]
 MARKS: tuple[Mark, ...] = ("cancels", "range", "unsafe")
 ATTRIBUTES = frozenset(a for row in OPS.values() for a in row.attrs)
@@ -157,12 +158,13 @@ class Rule:
     def _speaks_of_terms(self) -> bool:
         if len(self.patterns) != 1 or self.pattern.op not in SUMS:
             return False
-        first, second, _ = self.two_terms()
+        first, second, _ = self.two_terms
         if isinstance(first, Var):
             return first == second
         products = [t for t in (first, second) if isinstance(t, App) and t.op == "mul"]
         return len(products) == 2 and all(isinstance(t.args[1], Var) for t in products)
 
+    @cached_property
     def two_terms(self) -> tuple[Term, Term, Var | None]:
         """The two terms that a rule about terms looks for, and what stands for the others."""
         first, second = self.pattern.args
@@ -170,6 +172,19 @@ class Rule:
             inner, rest = first.args
             return inner, second, rest if isinstance(rest, Var) else None
         return first, second, None
+
+    @cached_property
+    def forms(self) -> tuple[Form, Form]:
+        """What is asked of either of the two terms."""
+        first, second, _ = self.two_terms
+        one, other = (t.args[0] if isinstance(t, App) else t for t in (first, second))
+        paths, further = _paths(one), _paths(other)
+        shared = [name for name in paths if name in further]
+        return _form(one, paths, shared), _form(other, further, shared)
+
+
+def _form(term: Term, paths: Mapping[str, Path], shared: list[str]) -> Form:
+    return Form(term.op if isinstance(term, App) else None, tuple(paths[name] for name in shared))
 
 
 def _hole(rule: str, text: str) -> Hole:
@@ -209,3 +224,14 @@ def _variables(term: Term) -> set[str]:
         inner = {name for a in term.args for name in _variables(a)}
         return inner | {v.name for _, v in term.attrs if isinstance(v, Var)}
     return set()
+
+
+def _paths(term: Term) -> dict[str, Path]:
+    """Where in a term its variables are: which argument of each op leads there."""
+    if isinstance(term, Var):
+        return {term.name: ()}
+    found: dict[str, Path] = {}
+    for i, argument in enumerate(term.args if isinstance(term, App) else ()):
+        for name, path in _paths(argument).items():
+            found.setdefault(name, (i, *path))
+    return found
