@@ -1,5 +1,8 @@
 """optimize() on whole graphs: same values, never dearer, and what the known systems become."""
 
+import gc
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -233,3 +236,32 @@ def test_a_swap_touches_only_what_it_changes(monkeypatch: pytest.MonkeyPatch) ->
             value = softmax(norm(lin(value, f"f{i}", 16, 16), (-1,), f"n{i}", 16) * 2.0, -1)
         optimize(graph(value), H200)
     assert 0 < entered[1] < 3 * entered[0]
+
+
+class Asked(PlanPricer):
+    """Notes whether rings of garbage are looked for while it is asked."""
+
+    def __init__(self, device: DeviceModel, fails: bool) -> None:
+        super().__init__(device)
+        self.fails, self.seen = fails, set[bool]()
+
+    def price(self, g, originals):
+        self.seen.add(gc.isenabled())
+        if self.fails:
+            raise ArithmeticError
+        return super().price(g, originals)
+
+
+@pytest.mark.parametrize("fails", (False, True))
+@pytest.mark.parametrize("enabled", (False, True))
+def test_garbage_is_not_collected_meanwhile_and_is_behind_as_before(enabled, fails):
+    pricer = Asked(DeviceModel.of("cpu"), fails)
+    try:
+        gc.enable() if enabled else gc.disable()
+        with pytest.raises(ArithmeticError) if fails else nullcontext():
+            optimize(graph(x * 2), pricer)
+        behind = gc.isenabled()
+    finally:
+        gc.enable()
+    assert pricer.seen == {False}
+    assert behind == enabled
