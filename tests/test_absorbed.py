@@ -48,6 +48,16 @@ def test_so_is_one_of_another_shape() -> None:
     assert {"tanh", "linear"} <= {n.op for n in group.nodes}
 
 
+def test_what_the_product_multiplies_lies_in_memory() -> None:
+    """A gate, or a residual connection, of a square layer: the value is a side, too."""
+    for op in ("mul", "add"):
+        x = make("tanh", value("x", 24, 48))
+        product = make("linear", x, value("w", 48, 48))
+        made, multiplied = groups(make(op, make("sigmoid", product), x))
+        assert [n.op for n in made.nodes] == ["tanh"] and x in multiplied.inputs
+        assert "tanh" not in {n.op for n in multiplied.nodes}
+
+
 def test_what_others_read_is_stored_once() -> None:
     of = slope(value("h", 2, 12, 48))
     assert sorted(g.family for g in groups(scaled(of), of)) == ["matmul", "pointwise"]

@@ -176,7 +176,7 @@ class Drafts:
 
     def absorb_pointwise(self, view: View) -> None:
         """Pointwise values that nothing reads but one column reduction, or one kernel of the same
-        rows, are computed inside it."""
+        rows, are computed inside it. What a product multiplies has to lie in memory."""
         for draft in self.drafts:
             for maker in self._makers(draft, view):
                 own = [n for n in maker.nodes if not is_rematerialized(n)]
@@ -184,7 +184,10 @@ class Drafts:
                     OPS[n.op].kind is Kind.POINTWISE
                     and n.shape == draft.dims
                     and n not in self.roots
-                    and all(self.owner.get(r) in (maker, draft) for r in self.read_by(n))
+                    and all(
+                        self.owner.get(r) in (maker, draft) and not is_of_two_sides(r)
+                        for r in self.read_by(n)
+                    )
                     for n in own
                 )
                 if inner:
