@@ -259,7 +259,7 @@ def test_garbage_is_not_collected_meanwhile_and_is_behind_as_before(enabled, fai
     try:
         gc.enable() if enabled else gc.disable()
         with pytest.raises(ArithmeticError) if fails else nullcontext():
-            optimize(graph(x * 2), pricer)
+            optimize(graph(x(N, 8) * 2), pricer)
         behind = gc.isenabled()
     finally:
         gc.enable()
