@@ -59,6 +59,19 @@ def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
     return None if module is None else getattr(module, name, None)
 
 
+# settings of PyTorch's own modules that decide nothing in eval mode
+_REFOLD_IN_TRAINING = (
+    (torch.nn.modules.batchnorm._BatchNorm, "momentum"),
+    (torch.nn.modules.dropout._DropoutNd, "p"),
+)
+
+
+def _refold_trains_alone(module: torch.nn.Module, name: str) -> bool:
+    """Is a setting read in train mode alone? Loops change such ones as they go on."""
+    own = type(module).__module__.startswith("torch.nn.")
+    return own and any(isinstance(module, k) and name == n for k, n in _REFOLD_IN_TRAINING)
+
+
 def _refold_difference(
     model: torch.nn.Module,
     modules: Sequence[tuple[str, str, str, dict[str, Any]]],
@@ -88,6 +101,8 @@ def _refold_difference(
             more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
             return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
         for name, setting in settings.items():
+            if not module.training and _refold_trains_alone(module, name):
+                continue
             value = _refold_setting(getattr(module, name, None))
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
