@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -29,6 +31,7 @@ from refold.tune_images import (
 )
 from tests.emulator.module import emulated
 
+derive_file = sys.modules["refold.derive"]
 SIZES = Convolution(2, 8, 24, 1, (6, 7), (6, 7), (3, 3), (1, 1), (1, 1), (1, 1))
 BROAD, SLIM = (w for w in every_schedule() if w.kernels is IMPLICIT)
 HOPPER = DEVICES["cuda:sm_90"].features
@@ -217,6 +220,32 @@ def test_a_cpu_takes_the_faster_and_knows_it_the_next_time(
         assert [c.features for c in timed] == [24, 40]
     assert own_on_the_cpu(Model(), x, tune=True, convolutions="library") == 0
     assert own_on_the_cpu(Model(), x, convolutions="own") == 2
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_timing_captures_nothing_again_and_derives_again_only_what_it_changes(
+    table: TunedImages, monkeypatch: pytest.MonkeyPatch, faster: bool
+) -> None:
+    def measure(c: Convolution, *rest: Any) -> Sides:
+        return Sides("ieee", {None: 2e-5, ON_CPU: 1e-5 if faster else 2e-5})
+
+    calls: list[str] = []
+    for name in ("capture", "optimize"):
+        real = getattr(derive_file, name)
+
+        def noted(*args: Any, name: str = name, real: Any = real, **more: Any) -> Any:
+            calls.append(name)
+            return real(*args, **more)
+
+        monkeypatch.setattr(derive_file, name, noted)
+    monkeypatch.setattr(pipeline, "measured", measure)
+    x = torch.randn(2, 8, 6, 7)
+    assert own_on_the_cpu(Model(), x) == 0
+    alone = Counter(calls)
+    assert own_on_the_cpu(Model(), x, tune=True) == (2 if faster else 0)
+    timed = Counter(calls) - alone
+    assert timed["capture"] == alone["capture"]
+    assert timed["optimize"] == (2 if faster else 1) * alone["optimize"]
 
 
 def test_without_timing_a_rule_decides_on_a_cpu() -> None:

@@ -159,6 +159,25 @@ class Algorithm:
 
 # which of our kernels computes a convolution; None: PyTorch's call does
 Choice = Callable[[Convolution], Algorithm | None]
+
+
+class Noted:
+    """A choice of kernels for convolutions that notes what it was asked and answered."""
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+        self.answers: dict[Convolution, Algorithm | None] = {}
+
+    def __call__(self, convolution: Convolution) -> Algorithm | None:
+        if convolution not in self.answers:
+            self.answers[convolution] = self.choice(convolution)
+        return self.answers[convolution]
+
+    def alike(self, other: Choice) -> bool:
+        """Would another choice have answered the same?"""
+        return all(other(c) == a for c, a in self.answers.items())
+
+
 ON_CPU = Algorithm(schedules(PANELS)[0], "ieee")
 
 

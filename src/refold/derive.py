@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -69,17 +69,12 @@ class Derivation:
     uncaptured: bool = False
 
 
-def derive(
-    module: torch.nn.Module,
-    example: Example | Sequence[Any],
-    device: DeviceModel,
-    options: Options,
-) -> tuple[Derivation, ...]:
-    """Capture, rewrite and plan each mode; one derivation where both modes are one function.
+Modes: TypeAlias = "tuple[Captured | CaptureError, ...]"
 
-    example: a call, or its positional arguments.
-    """
-    budget = _Budget(device, options, module, Example.of(example))
+
+def captures(module: torch.nn.Module, example: Example | Sequence[Any]) -> Modes:
+    """What is captured of a module, or why it is not: of both modes in one, if they do the same,
+    else of training first. It knows nothing of a device."""
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
         if captured and not captured[0].reads_mode:  # the other mode does the same
@@ -91,6 +86,22 @@ def derive(
             captured.append(with_other_layouts(module, Example.of(example), one))
         except CaptureError as error:
             captured.append(error)
+    return tuple(captured)
+
+
+def derive(
+    module: torch.nn.Module,
+    example: Example | Sequence[Any],
+    device: DeviceModel,
+    options: Options,
+    captured: Modes | None = None,
+) -> tuple[Derivation, ...]:
+    """Capture, rewrite and plan each mode; one derivation where both modes are one function.
+
+    example: a call, or its positional arguments. captured: what `captures` gave for them.
+    """
+    budget = _Budget(device, options, module, Example.of(example))
+    captured = captured or captures(module, example)
     if len(captured) == 1:
         return (_derived("both", captured[0], budget),)
     first, second = captured

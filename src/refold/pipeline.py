@@ -18,8 +18,8 @@ import torch
 from refold import logs, twin
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept
-from refold.convolve import ON_CPU, Algorithm, Choice, by_rule, by_rule_on_cpu, far_ahead
-from refold.derive import Derivation, Options, derive
+from refold.convolve import ON_CPU, Algorithm, Choice, Noted, by_rule, by_rule_on_cpu, far_ahead
+from refold.derive import Derivation, Options, captures, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
@@ -147,14 +147,17 @@ def written(
     start = time.perf_counter()
     progress("capturing and rewriting")
     device = with_convolutions(device, options)
-    derivations = derive(module, example, device, options)
+    captured = captures(module, example)
+    first = None if device.convolutions is None else Noted(device.convolutions)
+    derivations = derive(module, example, replace(device, convolutions=first), options, captured)
     by_timing = False
     if options.convolutions == "timed" or (options.convolutions == "auto" and options.tune):
         table = timed_convolutions(target, device, derivations, options, progress)
         if table is not None:
             by_timing = True
             device = replace(device, convolutions=table)
-            derivations = derive(module, example, device, options)
+            if first is None or not first.alike(table):
+                derivations = derive(module, example, device, options, captured)
     if options.tune and target.device == "cuda":
         progress("timing ways to cut the products")
         cut = tune(target, device, derivations, progress)
