@@ -4,7 +4,8 @@ A row gives the captured ops, the processor's seconds of capture, engine, plans 
 the milliseconds that the last three take for an op: they should stay where they are as graphs grow,
 and take at most 1 s together at 400 ops and 10 s at 2,000. Plans are made of all the graphs that
 the engine ends with. NAME picks rows (chain, shared, wide, sums, blocks), or names a network:
-densenet121, gpt2, efficientnet, llama (each needs the library that defines it).
+densenet121, resnet50, gpt2, llama, efficientnet, mobileone, repvgg (each needs the library that
+defines it).
 """
 
 from __future__ import annotations
@@ -80,14 +81,14 @@ class Blocks(nn.Module):
 def small_network(name: str) -> tuple[nn.Module, list[Any]]:
     """A network of a library at a small input."""
     image = [torch.randn(2, 3, 64, 64)]
-    if name == "densenet121":
+    if name in ("densenet121", "resnet50"):
         import torchvision
 
-        return torchvision.models.densenet121(), image
-    if name == "efficientnet":
+        return getattr(torchvision.models, name)(), image
+    if name in IN_TIMM:
         import timm
 
-        return timm.create_model("efficientnet_b0"), image
+        return timm.create_model(IN_TIMM[name]), image
     import transformers
 
     ids = torch.randint(0, 100, (2, 16))
@@ -117,7 +118,8 @@ class First(nn.Module):
         return self.model(ids)[0]  # type: ignore[no-any-return]
 
 
-NETWORKS = ("densenet121", "gpt2", "efficientnet", "llama")
+IN_TIMM = {"efficientnet": "efficientnet_b0", "mobileone": "mobileone_s0", "repvgg": "repvgg_a0"}
+NETWORKS = ("densenet121", "resnet50", "gpt2", "llama", *IN_TIMM)
 
 
 def rows(names: list[str]) -> Iterator[tuple[str, nn.Module, list[Any]]]:
@@ -138,6 +140,7 @@ def rows(names: list[str]) -> Iterator[tuple[str, nn.Module, list[Any]]]:
             yield f"{name} {count}", make(count), inputs
     for name in NETWORKS:
         if name in names:
+            torch.manual_seed(0)
             yield name, *small_network(name)
 
 
