@@ -14,6 +14,7 @@ STYLES = sorted((HERE / "styles").glob("*.py"))
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 _DROPPED = "a probability of one (all is dropped) gives something else than the reference"
 STAMPED = {
+    "checkpointed": {"before the backward: raises where the reference answers"},
     "batch_norm_by_welford": {"a call puts other tensors in the place of buffers"},
     "dropout_by_hand": {_DROPPED},
     "own_backward": {"gradient penalty: raises where the reference answers"},
@@ -27,6 +28,8 @@ def test_style(path: Path) -> None:
     reference = REFERENCES / f"{name}.py"
     verdict = judge(reference, path, quick=True, timing=False, device="cpu", limits=LIMITS)
     assert verdict.accepted, verdict.failures
-    # what an operator does under autocast, and that it has no rule for vmap, is told of many
-    stamps = {t for t in verdict.assumptions if "autocast" not in t and not t.startswith("vmap")}
+    # what an operator does under autocast, and that it has no rule for transforms, is told of many
+    transforms = ("vmap", "function transforms")
+    stamps = {t for t in verdict.assumptions if "autocast" not in t}
+    stamps = {t for t in stamps if not t.startswith(transforms)}
     assert stamps == STAMPED.get(path.stem, set())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from refold.judge.tests.backward import gradients
 from refold.judge.tests.base import Test
-from refold.judge.tests.forms import batches, calls
+from refold.judge.tests.forms import batches, callers, calls
 from refold.judge.tests.forms import modes as pytorch
 from refold.judge.tests.lives import (
     constructor,
     detours,
     instances,
+    outlast,
     parts,
     saved,
     training,
@@ -68,9 +69,10 @@ LIVES: tuple[Test, ...] = (
     *instances.TESTS,
     *saved.TESTS,
     *constructor.TESTS,
+    *outlast.TESTS,
 )
 BACKWARD: tuple[Test, ...] = gradients.TESTS
-FORMS: tuple[Test, ...] = (*calls.TESTS, *pytorch.TESTS, *batches.TESTS)
+FORMS: tuple[Test, ...] = (*calls.TESTS, *pytorch.TESTS, *callers.TESTS, *batches.TESTS)
 VALUES: tuple[Test, ...] = (*drawn.TESTS, *special.TESTS, *sizes.TESTS, *rows.TESTS)
 _ALL = (*ONCE, *LIVES, *BACKWARD, *FORMS, *VALUES, *many.TESTS)
 TESTS: tuple[Test, ...] = (

@@ -25,7 +25,7 @@ from refold.judge.worker.steps import FACT, GRADS, Step
 
 _WRITES = (
     *("write", "write_part", "write_state", "load", "load_part", "restore", "put_back", "embed"),
-    *("parametrize", "restructure", "update", "dtype"),
+    *("parametrize", "restructure", "update", "dtype", "take_away", "empty"),
 )
 _FIRST = "first"  # the label of a call before a type is changed
 _BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
@@ -60,6 +60,9 @@ class Life:
     shapes: str = ""  # what another shape of an output says instead of failing: it is not silent
     dtypes: str = ""  # what another dtype in an output says instead of failing
     eps: float = 0.0  # a unit in the last place; 0: of each tensor's own type
+    quiet: bool = (
+        False  # a raise is noted, not stamped: of what nearly every fused module raises at
+    )
     built: bool = False  # each of the candidate's modules by its constructor: none is a copy
 
 
@@ -103,6 +106,8 @@ def _raised(session: Session, life: Life, raised: dict[str, Any]) -> Iterator[Fa
         session.notes.append(f"{session.test}: {life.case}: not tried, {raised['message']}")
     elif life.must:
         yield session.fail(Status.CRASHED, life.case, f"raised {words}")
+    elif life.quiet:
+        session.notes.append(f"{session.test}: {life.case}: raised {words}")
     elif any(word in words for word in _NO_GRADIENTS):
         session.assumptions.add(f"inference only: {session.test}")
     else:

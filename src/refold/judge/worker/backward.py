@@ -35,8 +35,8 @@ def run(
     how: ``random`` (dense cotangents), ``sum`` (expanded ones, of stride 0), ``strided`` (slices of
     a larger tensor), ``columns`` (but the first one), ``column`` (the first one alone), ``rows``
     (every second one), ``nan`` (no numbers in the first row), ``penalty`` (a term of squared
-    gradients of the inputs), ``grad`` (`torch.autograd.grad`, whose results become the inputs'
-    gradients).
+    gradients of the inputs), ``curvature`` (of squared second derivatives), ``grad``
+    (`torch.autograd.grad`, whose results become the inputs' gradients).
 
     Raises:
         RuntimeError: nothing wants gradients.
@@ -44,6 +44,9 @@ def run(
     chosen = _wanting(output, only)
     if how == "penalty":
         penalize(output, [t for t in tensors(given) if t.requires_grad], seed, plain=True)
+        return
+    if how == "curvature":
+        _curvature(chosen, [t for t in tensors(given) if t.requires_grad], seed)
         return
     losses = [_loss(o, how, seed + i) * scale for i, o in chosen]
     if how == "grad":
@@ -79,6 +82,16 @@ def penalize(
     found = torch.autograd.grad(whole, by, create_graph=True, allow_unused=True)
     whole = whole + sum(real(s).square().sum() for s in found if s is not None)
     whole.backward()
+
+
+def _curvature(chosen: list[tuple[int, torch.Tensor]], by: list[torch.Tensor], seed: int) -> None:
+    """Backward of squares of second derivatives by some tensors, along one direction."""
+    whole: Any = sum(_loss(o, "random", seed + i) for i, o in chosen)
+    first = torch.autograd.grad(whole, by, create_graph=True, allow_unused=True)
+    along: Any = sum(real(s * s.detach()).sum() for s in first if s is not None)
+    second = torch.autograd.grad(along, by, create_graph=True, allow_unused=True)
+    squares: Any = sum(real(s).square().sum() for s in second if s is not None)
+    squares.backward()
 
 
 def slopes(output: Tree, by: list[torch.Tensor], seed: int) -> list[torch.Tensor | None]:

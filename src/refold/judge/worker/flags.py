@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 import warnings
@@ -12,7 +13,11 @@ from typing import Any
 
 import torch
 
-_TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
+_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_STACK)
+_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE),
+    *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2),
+)
 HUSHED = "warnings that are all ignored"
 BY_THE_WAY = (HUSHED, "callbacks of the garbage collection")  # a late import changes them
 # what libraries set for themselves, when they are first used
@@ -62,8 +67,13 @@ def snapshot() -> dict[str, Any]:
         "fast path of attention": backends.mha.get_fastpath_enabled(),
         "garbage collection": gc.isenabled(),
         "callbacks of the garbage collection": len(gc.callbacks),
-        "handlers of signals": [str(signal.getsignal(s)) for s in _TIMERS],
+        "handlers of signals": [str(signal.getsignal(s)) for s in _SIGNALS],
         HUSHED: _hushed(),
+        "exceptions that nobody catches": str(sys.excepthook),
+        "functions that trace": (str(sys.gettrace()), str(sys.getprofile())),
+        "warnings again and again": torch.is_warn_always_enabled(),
+        "new memory filled": torch._C._get_deterministic_fill_uninitialized_memory(),
+        "limits of the process": [resource.getrlimit(kind) for kind in _LIMITS],
         "directory": os.getcwd(),
         "how tensors are printed": vars(torch._tensor_str.PRINT_OPTS).copy(),
         "recursion limit": sys.getrecursionlimit(),

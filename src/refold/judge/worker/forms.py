@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd import forward_ad
+from torch.utils import checkpoint
 
 from refold.judge import draws
 from refold.judge.draws.trees import each
-from refold.judge.worker.leaves import tensors
+from refold.judge.worker.leaves import real, tensors
 
 Tree = Any
 Form = Callable[[nn.Module, list[Any], torch.device, bool], Any]
@@ -79,12 +82,18 @@ def _threads(count: int) -> Form:
 
 def _vmap(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
     """Of two sets of inputs at once; the second one's floats are half as large."""
+    axes, both = _two(given)
+    return torch.func.vmap(module, in_dims=axes)(*both)
+
+
+def _two(given: list[Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """Which axes of the inputs count two sets of them; both sets."""
     both = [draws.mapped(v, lambda t: torch.stack([t, t * 0.5])) for v in given]
     axes = [
         each(v, lambda t: 0 if isinstance(t, torch.Tensor) and t.is_floating_point() else None)
         for v in given
     ]
-    return torch.func.vmap(module, in_dims=tuple(axes))(*both)
+    return tuple(axes), both
 
 
 def _negated(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
@@ -164,7 +173,104 @@ def _direction(t: torch.Tensor, number: int) -> torch.Tensor:
     return ((drawn * 32).round() / 32).to(t.device, t.dtype)
 
 
+def _by_name(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """Its forward, as who wraps a module may call it."""
+    return module.forward(*given)
+
+
+def _checkpointed(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """What is needed for the backward is computed again there."""
+    return checkpoint.checkpoint(module, *given, use_reentrant=False)
+
+
+class _Ended(Exception):
+    """Ends a call from within."""
+
+
+def _ends_early(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """A call that ends where the first tensor is saved for a backward, as a checkpoint's second one
+    ends where the last is."""
+
+    def end(_: torch.Tensor) -> None:
+        raise _Ended
+
+    with contextlib.suppress(_Ended), torch.autograd.graph.saved_tensors_hooks(end, torch.clone):
+        module(*given)
+    return []
+
+
+def _saved_elsewhere(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """What is saved for the backward lies elsewhere meanwhile, as on another device."""
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone):
+        return module(*given)
+
+
+def _slopes(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """`torch.func.grad` of the outputs by the floating inputs."""
+    return _transformed(module, given)
+
+
+def _slopes_of_vmap(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """`torch.func.grad` of a `torch.func.vmap`."""
+    axes, both = _two(given)
+    return _transformed(torch.func.vmap(module, in_dims=axes), both)
+
+
+def _vmap_of_slopes(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """`torch.func.vmap` of a `torch.func.grad`, as for the gradient of each sample."""
+    axes, both = _two(given)
+    slopes = functools.partial(_slopes, module)
+    return torch.func.vmap(lambda *held: slopes(list(held), _, __), in_dims=axes)(*both)
+
+
+def _transformed(called: Callable[..., Any], given: list[Any]) -> Tree:
+    """What `torch.func.grad` does, but for importing a compiler, which takes seconds. Of the slopes
+    few bits: whether they are there is asked, their last digits are compared elsewhere."""
+    functorch: Any = torch._C._functorch
+    level = functorch._grad_increment_nesting()
+    allowed = functorch.get_inplace_requires_grad_allowed()
+    try:
+        functorch.set_inplace_requires_grad_allowed(True)
+        held = [draws.every(v, lambda t: functorch._wrap_for_grad(t, level)) for v in given]
+        by = [t.requires_grad_() for t in tensors(held) if t.is_floating_point()]
+        functorch.set_inplace_requires_grad_allowed(allowed)
+        with torch.enable_grad():
+            whole = _summed(called(*held))
+            slopes: tuple[Any, ...] = (None,) * len(
+                by
+            )  # what does not hang on them has slopes of zero
+            if whole.requires_grad:
+                slopes = torch.autograd.grad(whole, by, create_graph=True, allow_unused=True)
+        found = [torch.zeros_like(t) if s is None else s for s, t in zip(slopes, by, strict=True)]
+        return [functorch._unwrap_for_grad(t, level).detach().to(torch.bfloat16) for t in found]
+    finally:
+        functorch.set_inplace_requires_grad_allowed(allowed)
+        functorch._grad_decrement_nesting()
+
+
+def _summed(outputs: Tree) -> torch.Tensor:
+    """One number, of which no slope is the same everywhere. (No random numbers: vmap refuses.)"""
+    found = [real(t) for t in tensors(outputs) if draws.inexact(t)]
+    if not found:
+        raise RuntimeError("no output requires grad")
+    whole: Any = sum((t * _waves(t)).sum() for t in found)
+    return whole  # type: ignore[no-any-return]
+
+
+def _waves(t: torch.Tensor) -> torch.Tensor:
+    """Factors of few bits, which every dtype holds, of either sign."""
+    count = torch.arange(t.numel(), device=t.device, dtype=torch.float64)
+    return ((torch.sin(count * count + 1) * 32).round() / 32).to(t.dtype).reshape(t.shape)
+
+
 FORMS: dict[str, Form] = {
+    "by name": _by_name,
+    "checkpoint": _checkpointed,
+    "ends early": _ends_early,
+    "saved elsewhere": _saved_elsewhere,
+    "grad": _slopes,
+    "grad of vmap": _slopes_of_vmap,
+    "vmap of grad": _vmap_of_slopes,
     "inference": _inference,
     "functional": _functional,
     "autocast": _autocast(torch.bfloat16),

@@ -47,6 +47,7 @@ class Looks:
     models: dict[str, nn.Module]
     states: Mapping[str, dict[str, torch.Tensor]]
     outputs: dict[str, Tree]
+    given: dict[str, Tree]
     counts: dict[str, int]
     handles: list[Any]
     given_to_hooks: list[tuple[torch.Tensor, torch.Tensor]]
@@ -125,6 +126,12 @@ class Looks:
     def nonzero(self, of: str, label: str) -> None:
         """See whether any output of a call is not zero."""
         self._see(label, FACT, any(bool((t != 0).any()) for t in tensors(self.outputs[of])))
+
+    def reached(self, of: str, label: str) -> None:
+        """See which inputs of a call have gradients that are not all zero; others may, too."""
+        found = enumerate(tensors(self.given[of]))
+        held = [i for i, t in found if t.grad is not None and bool((t.grad != 0).any())]
+        self._see(label, LEAST, held)
 
     def nans(self, names: list[str], label: str, model: str = "a") -> None:
         """See which gradients of parameters have NaN among them; others may have it, too."""

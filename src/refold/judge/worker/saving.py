@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,12 @@ from torch import nn
 from refold.judge.worker import looks
 from refold.judge.worker.looks import FACT, OUTPUT
 
+_STATE_HOOKS = (
+    "state_dict_pre",
+    "state_dict_post",
+    "load_state_dict_pre",
+    "load_state_dict_post",
+)
 _REFUSED: tuple[str, ...] = ("a name missing", "a name more", "another shape")
 
 
@@ -62,6 +68,29 @@ class Saving(looks.Looks):
         """Write to what ``state_dict`` gives, which is the module's own memory."""
         with torch.no_grad():
             self.models[model].state_dict()[name].mul_(factor)
+
+    def state_hooks(self, state: str, label: str, model: str = "a") -> None:
+        """Hooks that are called when a state is made or loaded, and a part that somebody adds: how
+        often each was called, and the names that the part has, are seen."""
+        module, called = self.models[model], dict.fromkeys(_STATE_HOOKS, 0)
+
+        def counted(kind: str) -> Callable[..., None]:
+            def count(*_: Any) -> None:
+                called[kind] += 1
+
+            return count
+
+        handles = [getattr(module, f"register_{k}_hook")(counted(k)) for k in _STATE_HOOKS]
+        module.add_module("refold_added", nn.Linear(1, 1, bias=False))
+        names = [*module.state_dict(), *(n for n, _ in module.named_parameters())]
+        del module.refold_added
+        given = {k: v.clone().to(self.device) for k, v in self._cast(self.states[state]).items()}
+        module.load_state_dict(given, strict=True)
+        for handle in handles:
+            if handle is not None:
+                handle.remove()
+        seen = [called, sorted(n for n in names if n.startswith("refold_added"))]
+        self._see(label, FACT, seen)
 
     def save(self, name: str, model: str = "a") -> None:
         """Keep a copy of the state, as a checkpoint does."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +21,17 @@ import torch
 from torch import nn
 
 from refold.contract import seed_everything
-from refold.judge.worker import backward, flags, forms, saving, structure, values, writes
+from refold.judge import draws
+from refold.judge.worker import (
+    backward,
+    flags,
+    forms,
+    many,
+    saving,
+    structure,
+    values,
+    writes,
+)
 from refold.judge.worker.leaves import copied, tensors
 from refold.judge.worker.looks import FACT, GRADS, OUTPUT, SWITCHES, Missing
 from refold.judge.worker.settings import Setters
@@ -34,7 +42,7 @@ Step = dict[str, Any]
 __all__ = ["FACT", "GRADS", "Interpreter", "Missing", "Step"]
 
 
-class Interpreter(saving.Saving, Setters):
+class Interpreter(saving.Saving, Setters, many.Many):
     """One run of one life.
 
     make: builds a module as the constructor leaves it. states: by name. inputs: by name, lists of
@@ -154,11 +162,14 @@ class Interpreter(saving.Saving, Setters):
         rows: int = -1,
         see: bool = True,
         given_to: str = "",
+        kind: str = "",
     ) -> None:
         """One forward. ``grad``: with autograd on; ``want``: the inputs want gradients, or those
         of these numbers do; ``how``, ``words``: see `forms.call`; ``rows``: of the inputs' first
-        axis, as the first input has it, so many; ``given_to``: the very tensors of another call."""
+        axis, as the first input has it, so many; ``given_to``: the very tensors of another call;
+        ``kind``: see `values.KINDS`."""
         given = self.given[given_to] if given_to else self._given(inputs, want, cast, rows)
+        given = draws.mapped(given, values.KINDS[kind]) if kind else given
         self.given[label] = given
         if seeded:
             seed_everything(self.seed)
@@ -166,6 +177,7 @@ class Interpreter(saving.Saving, Setters):
         with torch.set_grad_enabled(grad):
             output = forms.call(module, given, words, how, self.device, self.wide)
             self._still(grad)
+        output = values.plain(output) if kind else output
         self.outputs[label] = output
         if see:
             self._see(label, OUTPUT, copied(output))
@@ -178,21 +190,6 @@ class Interpreter(saving.Saving, Setters):
                     tensor.sub_(tensor.grad, alpha=rate)
                 tensor.grad = None
 
-    def gone(self, state: str, count: int, inputs: str, label: str) -> None:
-        """Build modules, call each, let go of each; whether all of them live on is seen."""
-        living = []
-        for _ in range(count):
-            self.build(state, "gone")
-            with torch.no_grad():
-                self.models["gone"](*self._given(inputs))
-            living.append(weakref.ref(self.models.pop("gone")))
-        gc.collect()
-        self._see(label, FACT, all(one() is not None for one in living))
-
-    def touch(self, of: str) -> None:
-        """Write to the inputs of a call, as who fills them for the next one does."""
-        writes.halve(tensors(self.given[of]))
-
     def spoil(self, of: str) -> None:
         """Write to the outputs of a call, which are the caller's."""
         with torch.no_grad():
@@ -204,13 +201,6 @@ class Interpreter(saving.Saving, Setters):
         for tensor in tensors(self.outputs[of]):
             if tensor.is_floating_point():
                 tensor.mul_(2)
-
-    def calls(self, inputs: list[str], count: int, model: str = "a", grad: bool = False) -> None:
-        """Many forwards, one input after another; nothing is looked at."""
-        with torch.set_grad_enabled(grad):
-            for i in range(count):
-                seed_everything(self.seed + i)
-                self.models[model](*self._given(inputs[i % len(inputs)]))
 
     def refuse(
         self,
@@ -244,51 +234,6 @@ class Interpreter(saving.Saving, Setters):
             refused = True
         if label:
             self._see(label, FACT, refused)
-
-    def threads(
-        self,
-        inputs: list[str],
-        count: int,
-        label: str,
-        model: str = "a",
-        back: list[str] | None = None,
-    ) -> None:
-        """``count`` calls in each of several threads, each on inputs of its own; ``back``: and a
-        backward of each, by its inputs and these parameters."""
-        module = self.models[model]
-        found: dict[int, list[Tree]] = {i: [] for i in range(len(inputs))}
-        wrong: list[BaseException] = []
-        given = {i: self._given(name, back is not None) for i, name in enumerate(inputs)}
-        by = [self._tensor(name, model) for name in back or ()]
-        together = threading.Barrier(len(inputs))
-
-        def work(i: int) -> None:
-            try:
-                if self.parallel:
-                    together.wait(20)
-                with torch.set_grad_enabled(back is not None):
-                    for _ in range(count):
-                        output = module(*given[i])
-                        if back is not None:
-                            held = [t for t in tensors(given[i]) if t.requires_grad] + by
-                            output = [output, backward.slopes(output, held, self.seed)]
-                        found[i].append(copied(output))
-            except Exception as error:
-                wrong.append(error)
-
-        if not self.parallel:
-            for i in found:
-                work(i)
-        else:
-            # the same threads again and again: what a thread keeps is not followed by itself
-            self.pool = self.pool or ThreadPoolExecutor(len(found))
-            for done in [self.pool.submit(work, i) for i in found]:
-                done.result()
-        if wrong:
-            raise wrong[0]
-        for i, outputs in found.items():
-            for j, output in enumerate(outputs):
-                self._see(f"{label}, thread {i}, call {j}", OUTPUT, output)
 
     # -- weights -------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +19,28 @@ def wide(value: torch.Tensor) -> torch.Tensor:
     if value.is_complex():
         return value.to(torch.complex128)
     return value.double() if value.is_floating_point() else value
+
+
+class Named(torch.Tensor):
+    """A class of somebody's own, as units and names of axes have; it does nothing of its own."""
+
+
+def _inference(t: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return t.clone()
+
+
+# of floating inputs
+KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "parameters": lambda t: nn.Parameter(t.detach(), requires_grad=False),
+    "inference tensors": _inference,
+    "a subclass": lambda t: t.as_subclass(Named),
+}
+
+
+def plain(tree: Tree) -> Tree:
+    """Tensors without their own class."""
+    return draws.every(tree, lambda t: t.as_subclass(torch.Tensor) if isinstance(t, Named) else t)
 
 
 def rounded(model: nn.Module, to: torch.dtype) -> None:

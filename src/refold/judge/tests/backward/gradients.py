@@ -181,6 +181,11 @@ def _penalty(session: Session) -> Iterator[Life]:
         steps = [*begin(), _forward(), *_back(names, "gradients", how="penalty")]
         case = "squared gradients of the inputs in the loss"
         yield Life(case, tuple(steps), inputs(session, 1))
+        steps = [*begin(), _forward(), {"do": "backward", "of": "y", "how": "curvature"}]
+        # no values are compared: of some layers PyTorch's own third derivative is wrong
+        steps += [{"do": "reached", "of": "y", "label": "inputs that have a third derivative"}]
+        case = "squared second derivatives in the loss"
+        yield Life(case, tuple(steps), inputs(session, 1))
     if names:
         steps = [*begin(), _forward(), {"do": "penalize", "of": "y", "names": names}]
         steps += [{"do": "grads", "names": names, "label": "gradients", "of": "y"}]
@@ -203,6 +208,14 @@ def _frozen(session: Session) -> Iterator[Life]:
             steps = [*begin(), {"do": "want", "names": frozen, "value": False}]
             steps += [_forward(want=False), *_back(names, "gradients")]
             yield Life(case, tuple(steps), inputs(session, 1))
+    for name in names[:2]:
+        steps = begin()
+        for turn, wanted in enumerate((False, True, False)):
+            steps += [{"do": "want", "names": [name], "value": wanted}]
+            label = f"y{turn}"
+            steps += [_forward(label), *_back(names, f"gradients, {wanted}, {turn}", label)]
+            steps += [{"do": "zero"}]
+        yield Life(f"{name} frozen, thawed, frozen again", tuple(steps), inputs(session, 1))
 
 
 def _batches(session: Session) -> Iterator[Life]:
@@ -281,17 +294,18 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "gradient penalty",
-        "a second derivative that is silently lost",
-        "Gradients of gradients are right, or refused.",
+        "a second or third derivative that is silently lost",
+        "Gradients of gradients are right, or refused; those of theirs are there, or refused.",
         _penalty,
-        5,
+        9,
     ),
     living(
         "frozen parameters",
         "gradients that depend on what else wants them",
-        "Each parameter frozen alone, and trained alone; each input alone wants gradients.",
+        "Each parameter frozen alone, and trained alone; each input alone wants gradients; frozen "
+        "after a backward, and thawed.",
         _frozen,
-        24,
+        30,
     ),
     living(
         "batches with gradients",

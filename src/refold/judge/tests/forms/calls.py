@@ -68,6 +68,11 @@ def _optional(session: Session) -> Iterator[Life]:
             steps = [*begin(), call("y", words=[*names, parameter.name])]
             given_so, case = {"x0": [*kept, value]}, f"{parameter.name} = {said}"
             yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                forward = call("y", words=[*names, parameter.name], grad=True, want=True)
+                grads = {"do": "grads", "names": trained(session), "label": "gradients", "of": "y"}
+                back: list[Step] = [{"do": "backward", "of": "y"}, grads]
+                yield Life(f"gradients, {case}", (*begin(), forward, *back), given_so)
         if i < len(given):
             steps = [*begin(), call("y", words=names)]
             case = f"{parameter.name} left out"
@@ -302,9 +307,9 @@ TESTS: tuple[Test, ...] = (
     living(
         "optional arguments",
         "optional arguments that are taken and not used",
-        "Each optional argument given another value, or left out; two at once.",
+        "Each optional argument given another value, or left out; two at once; with gradients.",
         _optional,
-        10,
+        14,
     ),
     living(
         "containers",

@@ -49,6 +49,9 @@ def _states(session: Session) -> Iterator[Life]:
     variables = {"do": "variables", "names": names, "label": "whether they are the module's own"}
     case, status = "state_dict(keep_vars=True)", Status.WRONG_CONTRACT
     yield Life(case, (*begin(), variables), inputs(session, 1), status=status)
+    hooks = {"do": "state_hooks", "state": PERTURBED, "label": "hooks called, names of the part"}
+    case = "hooks of states, and a part that is added"
+    yield Life(case, (*begin(), hooks), inputs(session, 1), status=Status.WRONG_CONTRACT)
     floats = floating(session)
     if floats:
         steps = [*begin(False), call("first")]
@@ -111,10 +114,11 @@ TESTS: tuple[Test, ...] = (
     living(
         "states",
         "states that load though they do not fit, or reset what they do not name",
-        "A state in part, states that do not fit, writes to what state_dict gives.",
+        "A state in part, states that do not fit, writes to what state_dict gives; hooks of states "
+        "are called, and parts that are added are in them.",
         _states,
         8,
-        lives=3,
+        lives=4,
     ),
     living(
         "methods",

@@ -108,6 +108,14 @@ def _ways(session: Session) -> Iterator[Life]:
         steps += [call("once more", "x1"), {**one, "on": False}, call("without it")]
         case, status = f"a parametrization of {name}", Status.STALE_WEIGHTS
         yield Life(case, tuple(steps), inputs(session), status=status)
+    if names and session.device.type == "cpu" and not session.request.sandbox:
+        # the same tensors at other addresses
+        steps = [*begin(False), call("first"), call("again"), {"do": "share"}]
+        for name in names[:4]:
+            write = {"do": "write", "names": [name], "how": "in place", "factor": _FACTOR}
+            steps += [write, call(f"after {name} was shared and written")]
+        case = "share_memory()"
+        yield Life(case, tuple(steps), inputs(session, 1), status=Status.STALE_WEIGHTS)
     steps = [*begin(False), call("first")]
     for name in names[:4]:
         write = {"do": "write", "names": [name], "how": "reversed", "factor": _FACTOR}
@@ -243,6 +251,15 @@ def _exchanged(session: Session) -> Iterator[Life]:
         other = {"do": "restructure", "path": path, "how": "part replaced"}
         steps = [*begin(False), call("first"), other, call("after it", "x1")]
         yield Life(path, tuple(steps), inputs(session), status=Status.STALE_WEIGHTS)
+    for path in found[:4]:
+        part = session.oracle.model.get_submodule(path)
+        for names in (["bias"], ["running_mean", "running_var"]):
+            if any(getattr(part, n, None) is None for n in names):
+                continue
+            gone = {"do": "take_away", "path": path, "names": names}
+            steps = [*begin(False), call("first"), gone, call("after it", "x1")]
+            case, stale = f"{path} without {' and '.join(names)}", Status.STALE_WEIGHTS
+            yield Life(case, tuple(steps), inputs(session), status=stale, quiet=True)
 
 
 TESTS: tuple[Test, ...] = (
@@ -258,10 +275,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "ways to write",
         "a fold keyed by object, by address or by version alone",
-        "Weights assigned, copied, set, restored, exchanged for one another or made views of one "
-        "vector count at once.",
+        "Weights assigned, copied, set, restored, exchanged for one another, shared with processes "
+        "or made views of one vector count at once.",
         _ways,
-        36,
+        42,
     ),
     living(
         "uncounted writes",
@@ -288,10 +305,11 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "parts exchanged",
-        "parts that are held beside the module's own names",
-        "A part with weights is replaced by another one: it counts, where the candidate has it.",
+        "parts that are held beside the module's own names, a bias that is gone",
+        "A part with weights is replaced by another one, loses its bias or its statistics: it "
+        "counts, where the candidate has it.",
         _exchanged,
-        8,
-        lives=4,
+        14,
+        lives=7,
     ),
 )

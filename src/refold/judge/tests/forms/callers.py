@@ -1,0 +1,117 @@
+"""Lives in which somebody stands between the caller and the module: a wrapper that calls forward
+itself, a checkpoint, a transform of functions, a class of tensors of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from refold.judge import draws
+from refold.judge.tests.base import Test
+from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Status
+from refold.judge.worker.steps import Step
+from refold.judge.worker.values import KINDS
+
+
+def _by_name(session: Session) -> Iterator[Life]:
+    names = floating(session)
+    steps = [*begin(False), call("first", how="by name")]
+    if names:
+        write = {"do": "write", "names": names, "how": "in place", "factor": 1.25}
+        steps += [write, call("after a write", "x1", how="by name"), call("as usual", "x1")]
+        steps += [write, call("after another write", "x1", how="by name")]
+    yield Life("", tuple(steps), inputs(session), status=Status.STALE_WEIGHTS)
+
+
+def _kinds(session: Session) -> Iterator[Life]:
+    if not draws.has_floats(session.inputs()):
+        return
+    for kind in KINDS:
+        steps = [*begin(False), call("y", kind=kind), {"do": "touch", "of": "y"}]
+        steps += [call("the same tensors, written to", given_to="y"), call("as usual")]
+        status = Status.WRONG_NUMERICS
+        yield Life(f"inputs that are {kind}", tuple(steps), inputs(session, 1), status=status)
+
+
+def _transforms(session: Session) -> Iterator[Life]:
+    if not draws.has_floats(session.inputs()):
+        return
+    for how in ("grad", "grad of vmap", "vmap of grad"):
+        # who has no gradients says so at the backward
+        steps = [*begin(False), call("y", grad=True, want=True), {"do": "backward", "of": "y"}]
+        steps += [call("gradients", grad=True, how=how), call("as usual", "x1")]
+        yield Life(how, tuple(steps), inputs(session))
+
+
+def _gradients(session: Session, how: str) -> tuple[Step, ...]:
+    """Those of a call in a form, and of a plain one behind it."""
+    names = trained(session)
+    steps = begin()
+    for label, form in ((how, how), ("as usual", "")):
+        steps += [call(label, grad=True, want=True, how=form)]
+        steps += [{"do": "backward", "of": label}]
+        of = {"names": names, "label": f"gradients, {label}", "of": label}
+        steps += [{"do": "grads", **of}, {"do": "zero"}]
+    return tuple(steps)
+
+
+def _checkpoints(session: Session) -> Iterator[Life]:
+    if session.remembers(session.oracle.training):
+        return  # what a call that ends early has written by then is nobody's promise
+    steps = [*begin(), call("ended", grad=True, want=True, how="ends early")]
+    steps += _gradients(session, "inside")[1:]
+    yield Life("a call that ends early", tuple(steps), inputs(session, 1))
+    # Reentrant ones are left out: where a parameter is an output, their backward never ends.
+    if session.alone or not session.quick:  # these import a compiler, for seconds
+        yield Life("checkpoint", _gradients(session, "checkpoint"), inputs(session, 1))
+
+
+def _saved(session: Session) -> Iterator[Life]:
+    yield Life("", _gradients(session, "saved elsewhere"), inputs(session, 1))
+
+
+TESTS: tuple[Test, ...] = (
+    living(
+        "forward by name",
+        "hooks of its own that the answer needs, __call__ in the place of forward",
+        "Who wraps a module may call its forward itself; weights are written between.",
+        _by_name,
+        5,
+        lives=1,
+    ),
+    living(
+        "kinds of inputs",
+        "results that are kept for inputs of some kind, paths for subclasses that differ",
+        "Inputs that are parameters, inference tensors or of a subclass, and are written between.",
+        _kinds,
+        9,
+        lives=3,
+    ),
+    living(
+        "function transforms",
+        "gradients that torch.func does not find",
+        "torch.func.grad, of a vmap and in a vmap.",
+        _transforms,
+        10,
+        lives=3,
+    ),
+    living(
+        "checkpointed",
+        "what a call that ends early leaves behind, state between forward and backward",
+        "A call that ends early, as a checkpoint's second one does; without --quick, gradients "
+        "by torch.utils.checkpoint.",
+        _checkpoints,
+        8,
+        lives=2,
+    ),
+    living(
+        "saved tensors",
+        "what is known by the address of a tensor that autograd saved",
+        "Gradients where saved tensors lie elsewhere until the backward, as offloading does.",
+        _saved,
+        4,
+        lives=1,
+    ),
+)

@@ -1,0 +1,22 @@
+"""Whether gradients are wanted is asked of the input, which says no inside a vmap inside a grad.
+
+reference: linear
+test: function transforms
+status: WRONG_MODE
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        w, b = self.linear.weight, self.linear.bias
+        if x.requires_grad if torch._C._functorch.is_batchedtensor(x) else torch.is_grad_enabled():
+            return F.gelu(self.linear(x))
+        return F.gelu(F.linear(x.detach(), w.detach(), b.detach()))
