@@ -78,6 +78,9 @@ _SLIM = 64  # features of the narrower tile
 _MOST_PHASES = 4
 # products of an element of a transposed one up to which patches were far ahead, of fp32 class
 _TRANSPOSED, _FEW_TRANSPOSED = 160, 16
+# how much of a strip's tile is full at least, along a row, of a transposed one's, and of features:
+# the library's call takes longer where a kernel is left what follows
+_LEAST_OF_ROW, _LEAST_TRANSPOSED, _LEAST_FEATURES = 0.6, 0.5, 0.5
 # products of an element up to which plain arithmetic was far ahead where each channel is by itself
 _BY_CHANNEL = 9
 # the most of both that plain arithmetic computes
@@ -224,12 +227,12 @@ def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choic
 
 def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     """Strips of rows, for convolutions like those of which they were measured to take less than
-    two thirds of the library's time, transposed ones too; patches for other transposed ones like
-    those of which they took less than that; plain arithmetic where each channel is by itself; the
-    library for the rest (docs/convolution.md)."""
+    the library's call and a kernel for what follows, transposed ones too; patches for other
+    transposed ones like those of which they took less than two thirds of the call's time; plain
+    arithmetic where each channel is by itself; the library for the rest (docs/convolution.md)."""
 
-    def full(size: int, tile: int) -> bool:
-        return size >= 0.75 * -(-size // tile) * tile
+    def full(size: int, tile: int, least: float = 0.75) -> bool:
+        return size >= least * -(-size // tile) * tile
 
     def by_patches(c: Convolution) -> Algorithm | None:
         kind, each = kind_of(c, allowed), c.features // c.groups
@@ -256,13 +259,15 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
         if len(c.kernel) < 2 or prod(c.kernel) < 4 or c.channels // c.groups < 8:
             return None
         rows = c.images * prod(a.places for a in c.axes[:-1])
-        if not full(c.axes[-1].places, 128) or rows < 4 * PROCESSORS:
+        least = _LEAST_TRANSPOSED if c.transposed else _LEAST_OF_ROW
+        if not full(c.axes[-1].places, 128, least) or rows < 4 * PROCESSORS:
             return None
         kind = kind_of(c, allowed)
-        if c.transposed and (kind != "tf32" or prod(c.made) % 4 or c.made[-1] % c.strides[-1]):
-            return None  # was not timed; rows that start anywhere took twice as long
+        if c.transposed and kind != "tf32":
+            return None  # was not timed
         found = [w for w in candidates(c, kind, features) if _is_strips(w)]
-        found = [w for w in found if full(c.features // c.groups, w.schedule.sizes[0])]
+        least = _LEAST_FEATURES
+        found = [w for w in found if full(c.features // c.groups, w.schedule.sizes[0], least)]
         # of transposed ones broad tiles were slower (file 36 of level 2 on an H100: 384 us, 284)
         found = [w for w in found if not c.transposed or w.schedule.sizes[0] == _SLIM]
         return min(found, key=lambda w: tile_products(w.schedule, c), default=None)

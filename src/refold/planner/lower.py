@@ -342,8 +342,12 @@ def _means_apart(
     Far from zero a mean's last digit is not small beside the deviations: what the rounding of a
     mean leaves is added to it once it is small.
     """
-    means = _lower(make("mean", x, axes=trailing))
-    left = _lower(make("mean", _lower(make("sub", x, means)), axes=trailing))
+    # all of it over rows of one shape, so that one kernel of rows does it, whatever makes the rows
+    shape, flat = make("mean", x, axes=trailing).shape, _flattened(x, min(trailing))
+    rows = x if min(trailing) == -1 else reshaped(x, flat)
+    of_rows = make("mean", rows, axes=(-1,))
+    left_of_rows = make("mean", make("sub", rows, of_rows), axes=(-1,))
+    means, left = reshaped(of_rows, shape), reshaped(left_of_rows, shape)
     # computed in the shape in which it is reduced, so that one kernel does both
     wide = [a for a in range(-RANK, 0) if means.shape[a] != 1]
     over = tuple(a for a in range(-len(wide), 0) if wide[a] in leading)
