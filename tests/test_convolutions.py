@@ -138,7 +138,8 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
     "narrow rows": (replace(ONE, sizes=(66, 66), made=(64, 64)), "tf32", None),
     "few rows": (replace(ONE, images=2), "tf32", None),
     "a step of two": (replace(ONE, strides=(2, 2), made=(126, 126)), "tf32", None),
-    "half a tile of features": (replace(ONE, features=32), "tf32", None),
+    "half a tile of features": (replace(ONE, features=32), "tf32", ("tf32", "slim")),
+    "a quarter of a tile of features": (replace(ONE, features=16), "tf32", None),
     "one tap": (replace(ONE, kernel=(1, 1)), "tf32", None),
     "each channel by itself": (EACH, "tf32", ("ieee", "columns")),
     "each channel by itself, few places": (replace(EACH, images=1, made=(50, 50)), "tf32", None),
@@ -150,6 +151,12 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
         ("ieee", "features16"),
     ),
     "transposed by a larger kernel": (replace(LARGER, kernel=(4, 4)), "tf32", ("tf32", "slim")),
+    "transposed, rows of odd length": (
+        replace(LARGER, kernel=(4, 4), made=(257, 257)),
+        "tf32",
+        ("tf32", "slim"),
+    ),
+    "transposed, short rows": (replace(LARGER, made=(100, 100)), "tf32", None),
     "transposed by steps of one": (replace(LARGER, strides=(1, 1)), "tf32", ("tf32", "slim")),
     "transposed, few places": (replace(LARGER, images=1), "tf32", None),
 }

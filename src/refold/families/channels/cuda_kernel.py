@@ -16,5 +16,11 @@ class ChannelsKernel(CudaKernel):
     def __init__(self, group: Group, name: str) -> None:
         super().__init__(group, name, FORM)
 
+    def functor(self) -> list[str]:
+        along = [self.address(o) for o in self.body.pointers() if self.body.is_along_width(o)]
+        along += [self.member(n) for n in self.group.outputs]
+        told = self.function("bool is_aligned()", [f"return rf::aligned({', '.join(along)});"])
+        return [*super().functor(), *told]
+
     def run(self) -> str:
-        return f"rf::channels({self.sized()}, outer, count, width, on)"
+        return f"rf::channels({self.sized()}, outer, count, width, body.is_aligned(), on)"

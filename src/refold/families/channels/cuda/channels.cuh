@@ -2,7 +2,8 @@
 //
 // Why: a softmax over channels, a norm of them, or their largest are bound by memory. A thread has a place, and walks over
 // its channels, once for each pass; neighbours have neighbouring places, so that a warp reads 128 bytes of a channel. The
-// passes that follow find in the L1 what the first has read: no more blocks are at work than whose places fit there.
+// passes that follow find in the L1 what the first has read: no more blocks are at work than whose places fit there. Where
+// nothing follows the first pass a thread has four places, if there are many, and addresses allow it.
 //
 // A body gives
 //   Reduced<V>                                 what is known of a place so far
@@ -13,8 +14,9 @@
 //   kKept                                    the pass whose term `store` needs once more (if any)
 //   finalize<V>(place_so_far, outer, col)    writes results of a place     (if kFinalizes)
 //
-// Roles of a block's 256 threads: `kSplit` groups, each with some of the channels of 256 / kSplit places. One group where
-// places are many; 8 where they are too few to fill the device. Groups merge their partials first to last.
+// Roles of a block's 256 threads: `kSplit` groups, each with some of the channels of 256 / kSplit units, of one place or
+// four. One group where places are many; 8 where they are too few to fill the device. Groups merge their partials first to
+// last.
 //
 //   kSplit   registers (softmax, norm)   shared memory
 //   1        38 to 48                    none
@@ -35,112 +37,144 @@ struct ChannelsBody {
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
-constexpr int kChannelThreads = 256, kChannelBatch = 8;  // channels that a thread has in flight
-constexpr long kChannelPlaces = 1 << 17;                 // so many fill a device
-constexpr long kChannelBytes = 160 << 10;                // of the L1, for what several passes read
+constexpr int kChannelThreads = 256;
+constexpr long kChannelPlaces = 1 << 17;   // so many fill a device
+constexpr long kChannelBytes = 160 << 10;  // of the L1, for what several passes read
+template <class V> constexpr int kChannelBatch = LanesOf<V>::count == 4 ? 4 : 8;  // channels that a thread has in flight
 
 template <int kSplit> struct ChannelGroups {
-  static constexpr int kPlaces = kChannelThreads / kSplit;
-  int group, place;  // the thread's
-  RF_FN ChannelGroups() : group(threadIdx.x / kPlaces), place(threadIdx.x % kPlaces) {}
+  static constexpr int kUnits = kChannelThreads / kSplit;
+  int group, unit;  // the thread's
+  RF_FN ChannelGroups() : group(threadIdx.x / kUnits), unit(threadIdx.x % kUnits) {}
 };
 
 // What a place's channels are reduced to: of all groups' states, the same for each of them.
 template <class M, int kSplit>
 RF_FN typename M::State merged(const typename M::State& mine, const ChannelGroups<kSplit>& at) {
   if constexpr (kSplit == 1) return mine;
-  __shared__ Real words[M::kWords][kSplit][ChannelGroups<kSplit>::kPlaces];
+  __shared__ Real words[M::kWords][kSplit][ChannelGroups<kSplit>::kUnits];
   const typename M::Partial partial = M::partial(mine);
   __syncthreads();  // the last pass's have been read
 #pragma unroll
-  for (int w = 0; w < M::kWords; w++) words[w][at.group][at.place] = partial.w[w];
+  for (int w = 0; w < M::kWords; w++) words[w][at.group][at.unit] = partial.w[w];
   __syncthreads();
   typename M::State all;
 #pragma unroll
   for (int g = 0; g < kSplit; g++) {
     typename M::Partial next;
 #pragma unroll
-    for (int w = 0; w < M::kWords; w++) next.w[w] = words[w][g][at.place];
+    for (int w = 0; w < M::kWords; w++) next.w[w] = words[w][g][at.unit];
     M::merge(all, next);
   }
   return all;
 }
 
-// Pass S of a place, over its channels from `first` on, `step` apart.
-template <int S, class M, int kSplit, class Body, class P>
-RF_FN void channel_pass(const Body& body, P& place, long row0, long count, long col, const ChannelGroups<kSplit>& at) {
-  typename M::State state;
-  long c = at.group;
-  constexpr int kStep = kChannelBatch * kSplit;
-#pragma unroll 1
-  for (; c + (kChannelBatch - 1) * kSplit < count; c += kStep) {
-    Real x[kChannelBatch];
+// What pass S has reduced places to, as the body takes it: lanes, or two of them.
+template <int S, class M, class V, class Body, class P, int N>
+RF_FN void set_lanes(const Body& body, P& place, const typename M::State (&states)[N]) {
+  V values[M::kResults];
 #pragma unroll
-    for (int k = 0; k < kChannelBatch; k++)
-      x[k] = body.template term<Real>(Step<S>{}, place, row0 + c + k * kSplit, col);
-    typename M::Partial some = M::identity();
+  for (int l = 0; l < N; l++) {
+    Real results[M::kResults];
+    M::results(states[l], results);
 #pragma unroll
-    for (int k = 0; k < kChannelBatch; k++) M::accumulate(some, x[k]);
-    M::merge(state, some);
+    for (int i = 0; i < M::kResults; i++) {
+      if constexpr (N == 1) values[i] = results[i];
+      else values[i].x[l] = results[i];
+    }
   }
-  typename M::Partial some = M::identity();
-#pragma unroll 1
-  for (; c < count; c += kSplit) M::accumulate(some, body.template term<Real>(Step<S>{}, place, row0 + c, col));
-  M::merge(state, some);
-  Real results[M::kResults];
-  M::results(merged<M>(state, at), results);
-  if constexpr (M::kResults == 1) body.set(Step<S>{}, place, results[0]);
-  else body.set(Step<S>{}, place, results);
+  if constexpr (M::kResults == 1) body.set(Step<S>{}, place, values[0]);
+  else body.set(Step<S>{}, place, values);
 }
 
-template <class Body, int kSplit>
+// Pass S of the thread's places, over its group's channels.
+template <int S, class M, class V, int kSplit, class Body, class P, class C>
+RF_FN void channel_pass(const Body& body, P& place, long row0, long count, C col, const ChannelGroups<kSplit>& at) {
+  constexpr int kBatch = kChannelBatch<V>, kLanes = LanesOf<V>::count;
+  typename M::State states[kLanes];
+  const auto take = [&](const V* x, auto how_many) {
+#pragma unroll
+    for (int l = 0; l < kLanes; l++) {
+      typename M::Partial some = M::identity();
+#pragma unroll
+      for (int k = 0; k < how_many.index; k++) M::accumulate(some, LanesOf<V>::get(x[k], l));
+      M::merge(states[l], some);
+    }
+  };
+  long c = at.group;
+#pragma unroll 1
+  for (; c + (kBatch - 1) * kSplit < count; c += kBatch * kSplit) {
+    V x[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; k++) x[k] = body.template term<V>(Step<S>{}, place, row0 + c + k * kSplit, col);
+    take(x, Step<kBatch>{});
+  }
+#pragma unroll 1
+  for (; c < count; c += kSplit) {
+    const V x = body.template term<V>(Step<S>{}, place, row0 + c, col);
+    take(&x, Step<1>{});
+  }
+#pragma unroll
+  for (int l = 0; l < kLanes; l++) states[l] = merged<M>(states[l], at);
+  set_lanes<S, M, V>(body, place, states);
+}
+
+// width: in units. V: of a thread's places.
+template <class Body, class V, int kSplit>
 __global__ void __launch_bounds__(kChannelThreads)
-    channels_kernel(const __grid_constant__ Body body, long places, long count, long width) {
+    channels_kernel(const __grid_constant__ Body body, long units, long count, long width) {
   const ChannelGroups<kSplit> at;
   sync_dependent_grids(body);
-  const long step = long(gridDim.x) * at.kPlaces;
+  const long step = long(gridDim.x) * at.kUnits;
 #pragma unroll 1
-  for (long first = long(blockIdx.x) * at.kPlaces; first < places; first += step) {
-    const long mine = first + at.place, has = mine < places, n = has ? mine : places - 1;
-    const long outer = places <= 0xffffffffL ? long(unsigned(n) / unsigned(width)) : n / width;
-    const long col = n - outer * width, row0 = outer * count;
-    typename Body::template Reduced<Real> place;
-    for_monoids<0>(typename Body::Monoids{}, [&](auto step_of, auto monoid) {
-      channel_pass<decltype(step_of)::index, decltype(monoid), kSplit>(body, place, row0, count, col, at);
+  for (long first = long(blockIdx.x) * at.kUnits; first < units; first += step) {
+    const long mine = first + at.unit, has = mine < units, n = has ? mine : units - 1;
+    const long outer = units <= 0xffffffffL ? long(unsigned(n) / unsigned(width)) : n / width, row0 = outer * count;
+    const auto col = LanesOf<V>::at(n - outer * width);
+    typename Body::template Reduced<V> place;
+    for_monoids<0>(typename Body::Monoids{}, [&](auto pass, auto monoid) {
+      channel_pass<decltype(pass)::index, decltype(monoid), V, kSplit>(body, place, row0, count, col, at);
     });
     if (!has) continue;
     if constexpr (Body::kStores)
 #pragma unroll 4
       for (long c = at.group; c < count; c += kSplit) {
-        Real kept = 0.0f;
-        if constexpr (Body::kKept >= 0) kept = body.template term<Real>(Step<Body::kKept>{}, place, row0 + c, col);
-        body.template store<Real>(place, row0 + c, col, kept);
+        V kept = 0.0f;
+        if constexpr (Body::kKept >= 0) kept = body.template term<V>(Step<Body::kKept>{}, place, row0 + c, col);
+        body.template store<V>(place, row0 + c, col, kept);
       }
     if constexpr (Body::kFinalizes)
-      if (at.group == 0) body.template finalize<Real>(place, outer, col);
+      if (at.group == 0) body.template finalize<V>(place, outer, col);
   }
 }
 
-template <int kSplit, class Body>
-Error run_channels(const Body& body, long places, long count, long width, cudaStream_t stream) {
+template <class Body> constexpr bool kSinglePass = Body::Monoids::size + Body::kStores == 1;
+
+template <class V, int kSplit, class Body>
+Error run_channels(const Body& body, long outer, long count, long width, cudaStream_t stream) {
   Device device;
   RF_TRY(current_device(device));
-  constexpr bool kAgain = Body::Monoids::size + Body::kStores > 1;
-  const long fit = kChannelBytes / (long(sizeof(Real)) * count * (kChannelThreads / kSplit));
-  const long most = !kAgain || fit > 8 ? 8 : fit < 1 ? 1 : fit, all = blocks_of(places, kChannelThreads / kSplit);
-  const long wanted = most * device.processors;
+  constexpr int kUnits = ChannelGroups<kSplit>::kUnits;
+  const long of_row = width / LanesOf<V>::count, units = outer * of_row, all = blocks_of(units, kUnits);
+  const long fit = kChannelBytes / (long(sizeof(V)) * count * kUnits);
+  const long most = kSinglePass<Body> || fit > 8 ? 8 : fit < 1 ? 1 : fit, wanted = most * device.processors;
   unsigned grid;
   RF_TRY(grid_of(all < wanted ? all : wanted, grid));
-  return launch(channels_kernel<Body, kSplit>, grid, kChannelThreads, 0, stream, launch_mode_on(device),
-                "launching passes over channels", body, places, count, width);
+  return launch(channels_kernel<Body, V, kSplit>, grid, kChannelThreads, 0, stream, launch_mode_on(device),
+                "launching passes over channels", body, units, count, of_row);
 }
 
-// The body's results for each place.
-template <class Body> Error channels(const Body& body, long outer, long count, long width, cudaStream_t stream) {
+// The body's results for each place. aligned: whether all that is read and written along the places can be taken 16 bytes
+// at a time (see aligned()).
+template <class Body>
+Error channels(const Body& body, long outer, long count, long width, bool aligned, cudaStream_t stream) {
   const long places = outer * width;
   if (places == 0) return nullptr;
-  return places < kChannelPlaces && count >= 8 * kChannelBatch ? run_channels<8>(body, places, count, width, stream)
-                                                               : run_channels<1>(body, places, count, width, stream);
+  if (places < kChannelPlaces && count >= 64) return run_channels<Real, 8>(body, outer, count, width, stream);
+  if constexpr (kSinglePass<Body>)
+    if (aligned && width % 4 == 0 && places >= kChannelPlaces)
+      return run_channels<Vec4, 1>(body, outer, count, width, stream);
+  return run_channels<Real, 1>(body, outer, count, width, stream);
 }
 
 }  // namespace rf
