@@ -156,7 +156,7 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
         "tf32",
         ("tf32", "slim"),
     ),
-    "transposed, short rows": (replace(LARGER, made=(100, 100)), "tf32", None),
+    "transposed, short rows": (replace(LARGER, made=(100, 100)), "tf32", ("tf32", "features64")),
     "transposed by steps of one": (replace(LARGER, strides=(1, 1)), "tf32", ("tf32", "slim")),
     "transposed, few places": (replace(LARGER, images=1), "tf32", None),
 }
