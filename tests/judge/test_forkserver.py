@@ -157,3 +157,25 @@ def test_a_judgement_says_how_its_workers_were_made() -> None:
     )
     assert verdict.status is Status.ACCEPTED
     assert verdict.environment["workers"] == "forked"
+
+
+def test_a_judge_behind_a_shell_sees_that_interrupts_are_ignored() -> None:
+    """What a shell runs behind itself inherits that it ignores them."""
+    corpus = CANDIDATES.parent / "corpus"
+    code = (
+        "import sys; from refold.judge import judge;"
+        "verdict = judge(*sys.argv[1:], quick=True, only='flags', timing=False, device='cpu');"
+        "print(verdict.status)"
+    )
+    for file, expected in (
+        ("interrupts_ignored", "MUTATES"),
+        ("interrupts_ignored_honest", "ACCEPTED"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code, REFERENCES / "linear.py", corpus / f"{file}.py"],
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert expected in done.stdout

@@ -39,6 +39,7 @@ SAMPLES = (
         ((N, 20, 31, 32),),
         ((20, 1, 1),),
     ),
+    Sample("softmax of many channels", lambda x: torch.softmax(x, 1), ((N, 70, 32, 33),)),
     Sample("largest of many places", lambda x: x.sin().amax(1), ((N, 3, 60, 61),)),
     Sample("of slices", lambda x: torch.softmax(x, 1), ((N, 21, 1000),)),
     Sample("rows", lambda x: torch.softmax(x, -1), ((N, 5, 40, 50),), refused=True),

@@ -15,8 +15,10 @@
 //   finalize<V>(place_so_far, outer, col)    writes results of a place     (if kFinalizes)
 //
 // Roles of a block's 256 threads: `kSplit` groups, each with some of the channels of 256 / kSplit units, of one place or
-// four. One group where places are many; 8 where they are too few to fill the device. Groups merge their partials first to
-// last.
+// four. One group where channels are few, and where one pass reads many places. 8 where places are too few to fill the
+// device, and where those of 256 threads fill the L1: of 64 channels two blocks were at work, of 128 one (an H100, files 49
+// and 91 of KernelBench's level 2 less their convolutions, of 2 million places each: some 900 and 6300 us). Groups merge
+// their partials first to last.
 //
 //   kSplit   registers (softmax, norm)   shared memory
 //   1        38 to 48                    none
@@ -39,6 +41,7 @@ struct ChannelsBody {
 
 constexpr int kChannelThreads = 256;
 constexpr long kChannelPlaces = 1 << 17;   // so many fill a device
+constexpr long kChannelsToSplit = 64;
 constexpr long kChannelBytes = 160 << 10;  // of the L1, for what several passes read
 template <class V> constexpr int kChannelBatch = LanesOf<V>::count == 4 ? 4 : 8;  // channels that a thread has in flight
 
@@ -170,7 +173,8 @@ template <class Body>
 Error channels(const Body& body, long outer, long count, long width, bool aligned, cudaStream_t stream) {
   const long places = outer * width;
   if (places == 0) return nullptr;
-  if (places < kChannelPlaces && count >= 64) return run_channels<Real, 8>(body, outer, count, width, stream);
+  if (count >= kChannelsToSplit && (places < kChannelPlaces || !kSinglePass<Body>))
+    return run_channels<Real, 8>(body, outer, count, width, stream);
   if constexpr (kSinglePass<Body>)
     if (aligned && width % 4 == 0 && places >= kChannelPlaces)
       return run_channels<Vec4, 1>(body, outer, count, width, stream);
