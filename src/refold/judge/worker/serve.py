@@ -28,8 +28,8 @@ def _limit(kind: int, most: int) -> None:
 def serve(channel: int, arena: int, cpu_seconds: int) -> None:
     """Answer on the inherited socket; ``arena`` is the shared file that takes timed outputs."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: do not outlive the judge
-    # a shell ignores interrupts for what runs behind it, nohup hang-ups: a candidate that does, too,
-    # would change nothing. A worker has a session of its own: no terminal sends it any.
+    # a shell ignores interrupts for what runs behind it, nohup hang-ups: a candidate that ignores
+    # them would change nothing. A worker has a session of its own: no terminal sends it any.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
