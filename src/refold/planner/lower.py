@@ -32,7 +32,7 @@ from refold.planner.moments import (
     variance_along,
     wide_axes,
 )
-from refold.planner.reshaped import in_shape, reshaped, reshaped_first
+from refold.planner.reshaped import in_shape, reshaped, reshaped_behind, reshaped_first
 
 
 def lower(
@@ -61,10 +61,11 @@ def lower(
         else:
             done[node] = again if node in whole else _lower(again)
     lowered = graph.with_roots(done[r] for r in graph.roots())
-    moved = reshaped_first(lowered)
-    return lowered.with_roots(moved[r] for r in lowered.roots()), {
-        n: moved.get(d, d) for n, d in done.items()
-    }
+    for pass_over in (reshaped_first, reshaped_behind):
+        moved = pass_over(lowered)
+        lowered = lowered.with_roots(moved[r] for r in lowered.roots())
+        done = {n: moved.get(d, d) for n, d in done.items()}
+    return lowered, done
 
 
 def _lower(node: Node) -> Node:
