@@ -27,15 +27,17 @@ def refold(
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
 
+    from refold.backend.joint import with_compared_kept
     from refold.backend.kept import tagged
 
     asked = BackendOptions.of(options)
     patches = dict(list_mode_options(mode)) if mode else {}
     patches |= {"triton.cudagraphs": True} if asked.graphs else {}
+    patches |= with_compared_kept()
     before = torch.compiler.config.cache_key_tag
     inner = functools.partial(_inner, asked, before)
     with tagged(asked):  # AOTAutograd's cache is asked here, for all graphs of the module at once
-        return compile_fx(module, list(inputs), inner, config_patches=patches or None)
+        return compile_fx(module, list(inputs), inner, config_patches=patches)
 
 
 def _inner(

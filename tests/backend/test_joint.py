@@ -1,0 +1,85 @@
+"""Gradients of largest elements: the backward compares with what the forward has stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+from torch.utils.checkpoint import CheckpointPolicy
+
+from refold.backend.joint import KeepsCompared, keep_compared
+
+
+def graph_of(function: Any) -> torch.fx.GraphModule:
+    return make_fx(function)(torch.randn(3, 4))
+
+
+def kept(module: torch.fx.GraphModule) -> list[str]:
+    marked = CheckpointPolicy.MUST_SAVE
+    return [n.name for n in module.graph.nodes if n.meta.get("recompute") == marked]
+
+
+def test_what_is_compared_with_its_extremes_is_kept() -> None:
+    found = graph_of(lambda x: ((y := x.sin()).amax(1, keepdim=True).expand(3, 4) == y).float())
+    assert keep_compared(found.graph) == 1 and kept(found) == ["sin"]
+    found = graph_of(lambda x: ((y := x.cos()) == y.min()).float())
+    assert keep_compared(found.graph) == 1 and kept(found) == ["cos"]
+
+
+def test_what_is_compared_with_others_is_not() -> None:
+    for function in (
+        lambda x: (x.sin() == x.cos().amax(1, keepdim=True)).float(),
+        lambda x: (x.sin() == 0).float(),
+        lambda x: (x.sin() > x.sin().amax(1, keepdim=True)).float(),
+    ):
+        found = graph_of(function)
+        assert keep_compared(found.graph) == 0 and not kept(found)
+
+
+def test_a_pass_of_the_users_comes_first_and_caches_know_both() -> None:
+    class Mine:
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def __call__(self, graph: torch.fx.Graph) -> None:
+            self.seen += 1
+
+    mine = Mine()
+    keeps = KeepsCompared(mine)
+    keeps(graph_of(torch.sin).graph)
+    assert mine.seen == 1
+    assert keeps.uuid() is None  # a pass without a name keeps graphs out of caches
+    assert KeepsCompared().uuid() is not None
+
+
+class Attention(nn.Module):
+    """Of places, by the mean and the largest of their channels. Those are cheap to compute anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 24, 3, padding=1), nn.Conv2d(24, 7, 1)
+        self.norm = nn.InstanceNorm2d(24, affine=True)
+        self.w, self.b = nn.Parameter(torch.ones(24)), nn.Parameter(torch.zeros(24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        mean = x.mean(1, keepdim=True)
+        spread = (x - mean).pow(2).mean(1, keepdim=True)
+        normed = self.w[:, None, None] * ((x - mean) / torch.sqrt(spread + 1e-6))
+        h = F.gelu(normed + self.b[:, None, None])
+        h = h + torch.relu(self.norm(h))
+        both = torch.cat([h.mean(1, True), h.amax(1, True)], 1)
+        return self.last(h * torch.sigmoid(both.sum(1, True)))
+
+
+def test_gradients_of_the_largest_channel_are_eagers() -> None:
+    torch.manual_seed(0)
+    module, x = Attention(), torch.randn(4, 3, 48, 40)
+    fast = torch.compile(module, backend="refold")
+    wanted = torch.autograd.grad(module(x).square().sum(), list(module.parameters()))
+    got = torch.autograd.grad(fast(x).square().sum(), list(module.parameters()))
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3 * float(b.abs().max()))
