@@ -19,7 +19,6 @@ from torch.utils import _pytree as pytree
 
 from refold.accuracy.errors import AGAIN, FACTOR, FACTOR_TF32, Error, error_of, meets, ratio_of
 from refold.backend.arguments import KINDS, drawn, laid
-from refold.backend.graphs import sizes_of
 from refold.backend.loaded import Boxed
 from refold.capture.aot import COPY, results_of
 
@@ -99,40 +98,29 @@ class _Measuring:
         self.bar = FACTOR_TF32 if on_gpu and fast else FACTOR
 
     def on(self, name: str) -> Measured:
-        """On one kind of values, drawn again where the bar is not met: eager may be lucky. Where
-        few roundings decide all results it is so in each draw; then its error is the larger one of
-        two orders in which PyTorch adds up."""
+        """On one kind of values, drawn again where the bar is not met: eager may be lucky."""
         draws: list[list[_Result]] = []
         for draw in range(1 + AGAIN):
             draws.append(self._results(name, draw))
-            found = self._compared(name, draws)
-            if found.good:
-                return found
-        return self._compared(name, [self._results(name, d, True) for d in range(1 + AGAIN)])
-
-    def _compared(self, name: str, draws: Sequence[Sequence[_Result]]) -> Measured:
-        by_result = [[[r.error] for r in drawn] for drawn in zip(*draws, strict=True)]
-        counts = [sum(r.count for r in drawn) for drawn in zip(*draws, strict=True)]
-        good = [
-            meets(e, self.bar * (1 + LUCK / max(n, 1) ** 0.5))
-            for e, n in zip(by_result, counts, strict=True)
-        ]
+            by_result = [[[r.error] for r in drawn] for drawn in zip(*draws, strict=True)]
+            counts = [sum(r.count for r in drawn) for drawn in zip(*draws, strict=True)]
+            good = [
+                meets(e, self.bar * (1 + LUCK / max(n, 1) ** 0.5))
+                for e, n in zip(by_result, counts, strict=True)
+            ]
+            if all(good):
+                break
         ratios = [ratio_of(e) for e in by_result]
         worst = max(range(len(ratios)), key=lambda i: (not good[i], ratios[i]))
         return Measured(ratios[worst], f"{self.names[worst]}, {name}", all(good))
 
-    def _results(self, name: str, draw: int, twice: bool = False) -> list[_Result]:
-        """twice: eager's error is the larger one of two orders."""
-        other = None
+    def _results(self, name: str, draw: int) -> list[_Result]:
         try:
             flats = drawn(self.places, self.parameters, name, draw)
             # one after the other, and what is large waits in the host's memory
             truth = [_away(v) for v in self._run(_Exact(self.module).run, flats, torch.float64)]
             with _products(self.tf32):
                 eager = self._run(torch.fx.Interpreter(self.module).run, flats)
-                if twice:
-                    with contextlib.suppress(Exception):  # whatever it is, one order has to do
-                        other = self._run(_Otherwise(self.module).run, flats)
         except (RuntimeError, NotImplementedError) as error:  # out of memory, above all
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise Unmeasured(said) from error
@@ -140,10 +128,7 @@ class _Measuring:
             made = self._run(lambda *args: self.ours([*args]), flats)
             for i in self.states:
                 made[i] = eager[i] = truth[i]
-            found = [_result(*three) for three in zip(eager, made, truth, strict=True)]
-            for one, *three in zip(found, eager, other or (), truth, strict=False):
-                one.error.eager = max(one.error.eager, _result(*three).error.rewritten)
-            return found
+            return [_result(*three) for three in zip(eager, made, truth, strict=True)]
         except torch.OutOfMemoryError as error:
             raise Unmeasured("there is not enough memory") from error
 
@@ -187,20 +172,6 @@ class _Exact(torch.fx.Interpreter):
         return _wide(super().get_attr(target, args, kwargs))
 
 
-class _Otherwise(torch.fx.Interpreter):
-    """The same calls, of which convolutions read images whose channels lie last, and products and
-    reductions matrices that lie the other way round: PyTorch adds up in another order there. What
-    they give lies as before."""
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        if n.op != "call_function" or not any(word in str(n.target) for word in _ADDING):
-            return super().run_node(n)
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        made = n.target(*pytree.tree_map(_otherwise, args), **kwargs)  # type: ignore[operator]
-        return pytree.tree_map(_as_before, made, n.meta.get("val"))
-
-
-_ADDING = ("convolution", "mm.", "mean.", "sum.")
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -218,21 +189,6 @@ def _narrow(value: Any) -> Any:
         return torch.float32
     is_wide = isinstance(value, torch.Tensor) and value.dtype is torch.float64
     return value.float() if is_wide else value
-
-
-def _otherwise(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor) or value.dim() not in (2, 3, 4):
-        return value
-    if value.dim() == 4:
-        return value.contiguous(memory_format=torch.channels_last)
-    return value.mT.contiguous().mT
-
-
-def _as_before(value: Any, meta: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    strides = tuple(sizes_of(meta.stride()))
-    return value.new_empty_strided(value.shape, strides).copy_(value)
 
 
 def _away(value: Any) -> Any:
