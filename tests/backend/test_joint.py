@@ -51,6 +51,8 @@ def test_a_pass_of_the_users_comes_first_and_caches_know_both() -> None:
     keeps = KeepsCompared(mine)
     keeps(graph_of(torch.sin).graph)
     assert mine.seen == 1
+    KeepsCompared([mine, mine])(graph_of(torch.sin).graph)
+    assert mine.seen == 3
     assert keeps.uuid() is None  # a pass without a name keeps graphs out of caches
     assert KeepsCompared().uuid() is not None
 

@@ -8,6 +8,7 @@ then, and the gradient is 0 / 0. So the backward reads the x that the forward ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,23 +25,21 @@ _SAME = (  # what has the same elements
 
 
 class KeepsCompared(CustomGraphPass):
-    """The pass, behind the user's own. `uuid`: what PyTorch's caches know it by."""
+    """The pass, behind the user's own, one or several. `uuid`: what PyTorch's caches know it by."""
 
     def __init__(self, before: Any = None) -> None:
-        self.before = before
+        several = isinstance(before, Sequence)
+        self.before = tuple(before) if several else () if before is None else (before,)
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        if self.before is not None:
-            self.before(graph)
+        for given in self.before:
+            given(graph)
         keep_compared(graph)
 
     def uuid(self) -> Any:
-        if self.before is None:
-            return "refold: what is compared with its extremes is kept"
-        uuid = getattr(self.before, "uuid", None)
-        return (
-            None if uuid is None else ("refold: what is compared with its extremes is kept", uuid())
-        )
+        """None, which keeps graphs out of the caches, where one of the user's has none."""
+        known = [given.uuid() if hasattr(given, "uuid") else None for given in self.before]
+        return None if None in known else ("refold: what is compared is kept", *known)
 
 
 def keep_compared(graph: torch.fx.Graph) -> int:

@@ -4,23 +4,23 @@ cuda/channels.cuh)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from refold.codegen.body import Reduction, depends_on, reductions
+from refold.codegen.body import reductions
 from refold.codegen.kernel import Form, GroupKernel
 from refold.codegen.names import Names, wrapped
+from refold.families.rows.kernel import follow, lanes_text, values_behind
 from refold.families.rows.one_pass import with_squares
-from refold.ir import OPS, Dim, Kind, Node, numel
+from refold.ir import Dim, Node, numel
 from refold.plan.channels import of_places
 from refold.plan.space import channels_of
 
 
 def functor(kernel: GroupKernel) -> list[str]:
     body = kernel.body
-    values = _values_of_places(kernel)
+    values = values_behind(kernel, _of_places(kernel))
     names = Names()
     fields = {n: names.unique(n.op) for n in [*kernel.reduced, *values]}
-    known = {n: f"p.{field}" for n, field in fields.items()}
+    known = {n: f"r.{field}" for n, field in fields.items()}
     lines = wrapped(
         f"template <class V> struct Reduced {{ V {', '.join(fields.values())}; }};", "", "    "
     )
@@ -29,17 +29,17 @@ def functor(kernel: GroupKernel) -> list[str]:
     for r in kernel.reductions:
         statements, texts = body.statements([r.source], known, given=terms)
         lines += kernel.function(
-            f"template <class V, class C> RF_FN V term(Step<{r.index}>, const Reduced<V>& p,"
+            f"template <class V, class C> RF_FN V term(Step<{r.index}>, const Reduced<V>& r,"
             " long row, C col)",
-            [*statements, f"return {_lanes_text(texts[r.source], r.source)};"],
+            [*statements, f"return {lanes_text(texts[r.source], r.source)};"],
         )
         if r.source.inputs and not body.is_read(r.source):
-            terms.setdefault(r.source, f"term<V>(Step<{r.index}>{{}}, p, row, col)")
-        setters = [f"p.{fields[n]} = {r.text(n, f'{kernel.real}(count)')};" for n in r.nodes]
-        setters += _follow(kernel, r, values, fields)
+            terms.setdefault(r.source, f"term<V>(Step<{r.index}>{{}}, r, row, col)")
+        setters = [f"r.{fields[n]} = {r.text(n, f'{kernel.real}(count)')};" for n in r.nodes]
+        setters += follow(kernel, r, values, fields, "V")
         kind = "const V" if r.second else "V"
         lines += kernel.function(
-            f"template <class V> RF_FN void set(Step<{r.index}>, Reduced<V>& p, {kind} {r.takes})",
+            f"template <class V> RF_FN void set(Step<{r.index}>, Reduced<V>& r, {kind} {r.takes})",
             setters,
         )
     full = kernel.full_outputs()
@@ -49,12 +49,12 @@ def functor(kernel: GroupKernel) -> list[str]:
         given = terms | {last: "kept"} if last in terms else terms
         statements, texts = body.statements(full, known, given=given, room=room, stored=True)
         puts = [
-            f"put({kernel.member(n)}, row * width, col, {_lanes_text(texts[n], n)});" for n in full
+            f"put({kernel.member(n)}, row * width, col, {lanes_text(texts[n], n)});" for n in full
         ]
         if any(re.search(r"\bkept\b", line) for line in (*statements, *puts)):
             lines.append(f"static constexpr int kKept = {kernel.reductions[-1].index};")
         lines += kernel.function(
-            "template <class V, class C> RF_FN void store(const Reduced<V>& p, long row, C col,"
+            "template <class V, class C> RF_FN void store(const Reduced<V>& r, long row, C col,"
             " V kept)",
             [*statements, *puts],
         )
@@ -66,55 +66,21 @@ def functor(kernel: GroupKernel) -> list[str]:
         room = min(84 - len(kernel.member(n)) for n in places)
         statements, texts = body.statements(places, known, room=room, stored=True)
         puts = [
-            f"put({kernel.member(n)}, outer * width, col, {_lanes_text(texts[n], n)});"
+            f"put({kernel.member(n)}, outer * width, col, {lanes_text(texts[n], n)});"
             for n in places
         ]
         lines += kernel.function(
-            "template <class V, class C> RF_FN void finalize(const Reduced<V>& p, long outer,"
+            "template <class V, class C> RF_FN void finalize(const Reduced<V>& r, long outer,"
             " C col)",
             [*statements, *puts],
         )
     return lines
 
 
-def _follow(
-    kernel: GroupKernel, r: Reduction, values: list[Node], fields: Mapping[Node, str]
-) -> list[str]:
-    """Statements that compute the values of a place that are complete once `r` is."""
-    late = {n for q in kernel.reductions[r.index + 1 :] for n in q.nodes}
-    lines: list[str] = []
-    for k, n in enumerate(values):
-        if not depends_on(n, set(r.nodes), kernel.inside) or depends_on(n, late, kernel.inside):
-            continue
-        known = {m: f"p.{fields[m]}" for m in (*kernel.reduced, *values[:k])}
-        more, texts = kernel.body.statements([n], known)
-        last = f"p.{fields[n]} = {_lanes_text(texts[n], n)};"
-        lines += ["{", *(f"  {m}" for m in more), f"  {last}", "}"] if more else [last]
-    return lines
-
-
-def _lanes_text(text: str, node: Node) -> str:
-    return f"lanes<V>({text})" if node.op == "scalar" else text
-
-
 def _of_places(kernel: GroupKernel) -> tuple[Dim, ...]:
     axis = channels_of(kernel.group)
     assert axis is not None
     return of_places(kernel.group.dims, axis)
-
-
-def _values_of_places(kernel: GroupKernel) -> list[Node]:
-    """Pointwise values of one a place that follow from reductions."""
-    reduced, shape = set(kernel.reduced), _of_places(kernel)
-    return [
-        n
-        for n in kernel.group.nodes
-        if n not in reduced
-        and n.shape == shape
-        and OPS[n.op].kind is Kind.POINTWISE
-        and n.is_float
-        and depends_on(n, reduced, kernel.inside)
-    ]
 
 
 def _outputs_of_places(kernel: GroupKernel) -> list[Node]:

@@ -17,7 +17,7 @@ _FIELDS = {"linear": "product"}  # what a row's value of an op is called, if not
 
 def functor(kernel: GroupKernel) -> list[str]:
     body, real = kernel.body, kernel.real
-    row_values = _row_values(kernel)
+    row_values = values_behind(kernel, body.row_shape)
     names = Names()
     fields = {n: names.unique(_FIELDS.get(n.op, n.op)) for n in [*kernel.reduced, *row_values]}
     known = {n: f"lanes<V>(r.{field})" for n, field in fields.items()}
@@ -42,13 +42,13 @@ def functor(kernel: GroupKernel) -> list[str]:
         lines += kernel.function(
             f"template <class V, class C> RF_FN V term(Step<{r.index}>, const Row& r, long row,"
             " C col)",
-            [*statements, f"return {_lanes_text(text, source)};"],
+            [*statements, f"return {lanes_text(text, source)};"],
         )
         if source not in r.nodes and source.inputs and not body.is_read(source):
             terms.setdefault(source, f"term<V>(Step<{r.index}>{{}}, r, row, col)")
             read[source] = kernel.passes[-1]
         setters = [f"r.{fields[n]} = {r.text(n, count)};" for n in r.nodes]
-        setters += _follow(kernel, r, row_values, fields)
+        setters += follow(kernel, r, row_values, fields, kernel.real)
         kind = f"const {real}" if r.second else real
         lines += kernel.function(
             f"RF_FN void set(Step<{r.index}>, Row& r, long row, {kind} {r.takes})", setters
@@ -59,7 +59,7 @@ def functor(kernel: GroupKernel) -> list[str]:
         statements, texts = body.statements(full, known, given=terms, room=room, stored=True)
         kernel.passes.append(_all_read(body.last_read, read))
         puts = [
-            f"put({kernel.member(n)}, row * width, col, {_lanes_text(texts[n], n)});" for n in full
+            f"put({kernel.member(n)}, row * width, col, {lanes_text(texts[n], n)});" for n in full
         ]
         lines += kernel.function(
             "template <class V, class C> RF_FN void store(const Row& r, long row, C col)",
@@ -85,35 +85,40 @@ def _all_read(nodes: Iterable[Node], read: Mapping[Node, set[Node]]) -> set[Node
     return set().union(*(read.get(n, {n}) for n in nodes))
 
 
-def _follow(
-    kernel: GroupKernel, r: Reduction, row_values: Sequence[Node], fields: Mapping[Node, str]
+def follow(
+    kernel: GroupKernel,
+    r: Reduction,
+    values: Sequence[Node],
+    fields: Mapping[Node, str],
+    lanes: str,
 ) -> list[str]:
-    """Statements that compute the row's values that are complete once `r` is."""
+    """Statements that compute what is known of a row, or of places, once `r` is complete. lanes:
+    the C++ type of its fields."""
     late = {n for q in kernel.reductions[r.index + 1 :] for n in q.nodes}
     lines: list[str] = []
-    for k, n in enumerate(row_values):
+    for k, n in enumerate(values):
         if not depends_on(n, set(r.nodes), kernel.inside) or depends_on(n, late, kernel.inside):
             continue
         known = {m: f"r.{fields[m]}" for m in fields if m in kernel.reduced}
-        known |= {m: f"r.{fields[m]}" for m in row_values[:k]}
-        more, texts = kernel.body.statements([n], known, kernel.body.real)
+        known |= {m: f"r.{fields[m]}" for m in values[:k]}
+        more, texts = kernel.body.statements([n], known, lanes)
         last = f"r.{fields[n]} = {texts[n]};"
         lines += ["{", *(f"  {m}" for m in more), f"  {last}", "}"] if more else [last]
     return lines
 
 
-def _lanes_text(text: str, node: Node) -> str:
+def lanes_text(text: str, node: Node) -> str:
     return f"lanes<V>({text})" if node.op == "scalar" else text
 
 
-def _row_values(kernel: GroupKernel) -> list[Node]:
-    """Pointwise values of one per row that follow from reductions."""
+def values_behind(kernel: GroupKernel, shape: Sequence[Dim]) -> list[Node]:
+    """Pointwise values of a shape, one a row or a place, that follow from reductions."""
     reduced = set(kernel.reduced)
     return [
         n
         for n in kernel.group.nodes
         if n not in reduced
-        and n.shape == kernel.body.row_shape
+        and n.shape == shape
         and not kernel.is_full(n)
         and OPS[n.op].kind is Kind.POINTWISE
         and n.is_float

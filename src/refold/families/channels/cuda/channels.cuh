@@ -20,9 +20,9 @@
 // and 91 of KernelBench's level 2 less their convolutions, of 2 million places each: some 900 and 6300 us). Groups merge
 // their partials first to last.
 //
-//   kSplit   registers (softmax, norm)   shared memory
-//   1        38 to 48                    none
-//   8        40 to 48                    1 KB a word of a partial
+//   kSplit   registers (nvcc 13.0, sm_90a): softmax, norm; logsumexp, smallest; smallest by four   shared memory
+//   1        40; 32; 40                                                                            none
+//   8        40; 32                                                                                1 KB a word of a partial
 //
 // Results do not depend on the device: kSplit follows from the sizes alone.
 #pragma once

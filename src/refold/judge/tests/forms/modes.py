@@ -58,9 +58,8 @@ def _told(session: Session, how: str, said: str) -> Life:
     steps = (*begin(False), call("first"), call("y", "x1", how=how), call("after it", "x1"))
     # a buffer that is made without a dtype is of the default one: then anything comes out
     instead = {} if how == "default" else {"y": "after it"}
-    told = {"stamps": {"y": said}, "instead": instead}
     coarse = how.startswith("autocast")
-    return Life(how, steps, inputs(session), coarse=coarse, **told)  # type: ignore[arg-type]
+    return Life(how, steps, inputs(session), coarse=coarse, stamps={"y": said}, instead=instead)
 
 
 def _autocast(session: Session) -> Iterator[Life]:
@@ -73,8 +72,9 @@ def _autocast(session: Session) -> Iterator[Life]:
         steps += [{"do": "backward", "of": f"forward for {label}"}]
         steps += [{"do": "grads", "names": names, "label": label, "of": f"forward for {label}"}]
         steps += [{"do": "zero"}]
-    told = {"stamps": {"gradients": AUTOCAST}, "instead": {"gradients": "gradients without it"}}
-    yield Life("a backward", tuple(steps), inputs(session, 1), coarse=True, **told)  # type: ignore[arg-type]
+    stamps, instead = {"gradients": AUTOCAST}, {"gradients": "gradients without it"}
+    given = inputs(session, 1)
+    yield Life("a backward", tuple(steps), given, coarse=True, stamps=stamps, instead=instead)
 
 
 def _threads(session: Session) -> Iterator[Life]:
@@ -128,9 +128,14 @@ def _there_and_back(session: Session, to: str) -> Iterator[Life]:
         steps += [call("there", cast=to, see=False)] if called else []
         steps += [{"do": "dtype", "to": "float32"}, call("back"), call("back, second call")]
         case = f"to {to} and back, {'called' if called else 'not called'} meanwhile"
-        told = {"stamps": {"back": LATE}, "instead": {"back": "again"}}
-        given, stale = inputs(session, 1), Status.STALE_WEIGHTS
-        yield Life(case, tuple(steps), given, status=stale, **told)  # type: ignore[arg-type]
+        yield Life(
+            case,
+            tuple(steps),
+            inputs(session, 1),
+            status=Status.STALE_WEIGHTS,
+            stamps={"back": LATE},
+            instead={"back": "again"},
+        )
 
 
 def _settings(session: Session) -> Iterator[Life]:
@@ -163,8 +168,14 @@ def _bits(session: Session) -> Iterator[Life]:
         lazy = how == "negative bit"
         steps = [*begin(False), call("first"), call("y", "x1", how=how), call("behind it", "x1")]
         steps += [call("its memory", "x1", how="negative")] if lazy else []
-        told = {"stamps": {"y": MEMORY}, "instead": {"y": "its memory"}} if lazy else {}
-        yield Life(how, tuple(steps), inputs(session), status=Status.WRONG_NUMERICS, **told)  # type: ignore[arg-type]
+        yield Life(
+            how,
+            tuple(steps),
+            inputs(session),
+            status=Status.WRONG_NUMERICS,
+            stamps={"y": MEMORY} if lazy else {},
+            instead={"y": "its memory"} if lazy else {},
+        )
         steps = [*begin()]
         for label, form in (("gradients", how), ("those of its memory", "negative")):
             if form != "negative" or lazy:
@@ -174,8 +185,13 @@ def _bits(session: Session) -> Iterator[Life]:
                 names = trained(session)
                 steps += [{"do": "grads", "names": names, "label": label, "of": forward}]
                 steps += [{"do": "zero"}]
-        told = {"stamps": {"gradients": MEMORY}, "instead": {"gradients": "those of its memory"}}
-        yield Life(f"a backward, {how}", tuple(steps), inputs(session, 1), **(told if lazy else {}))  # type: ignore[arg-type]
+        yield Life(
+            f"a backward, {how}",
+            tuple(steps),
+            inputs(session, 1),
+            stamps={"gradients": MEMORY} if lazy else {},
+            instead={"gradients": "those of its memory"} if lazy else {},
+        )
 
 
 TESTS: tuple[Test, ...] = (
