@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import refold
 from refold.capture import CaptureError, capture
 from refold.capture.sizes import check_sizes
 from refold.ir import Sym
@@ -119,3 +120,28 @@ def test_a_forward_that_catches_what_ends_an_export_is_followed() -> None:
     captured = capture(Caught(), (torch.randn(2, 3, 9, 11),), training=False)
     ops = {n.op for n in captured.graph.nodes()}
     assert any(op.startswith("conv") for op in ops), ops
+
+
+class Positioned(nn.Module):
+    """Its table of positions is read at the length of what came before, as with a cache of keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Buffer(torch.randn(32, 8))
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
+        length = past.shape[1]
+        row = torch.sin(self.table[length : length + 1]) * self.linear.bias
+        return torch.relu(self.linear(x) + row) + past.sum(1)
+
+
+def test_a_row_of_a_table_at_a_size_is_no_fold() -> None:
+    torch.manual_seed(0)
+    model = Positioned().eval()
+    fast = refold.optimize(model, torch.randn(4, 8), torch.randn(4, 5, 8), measure=False)
+    with torch.no_grad():
+        for length in (5, 9, 2):
+            args = torch.randn(4, 8), torch.randn(4, length, 8)
+            torch.testing.assert_close(fast(*args), model(*args))
+            assert refold.status(fast).fast, refold.status(fast).reason

@@ -103,7 +103,7 @@ def is_computed(node: Node) -> bool:
 def is_parametric(node: Node, memo: MutableMapping[Node, bool] | None = None) -> bool:
     """True if `node` is computed from parameters, buffers and constants alone.
 
-    A call that takes nothing, like arange, is a constant where no size of an input is in it.
+    Nothing that has a size of an input in it is: neither arange(n) nor table[n : n + 1].
     """
     memo = {} if memo is None else memo
     if node in memo:
@@ -114,8 +114,9 @@ def is_parametric(node: Node, memo: MutableMapping[Node, bool] | None = None) ->
                 n.op in ("scalar", "aten") and not _has_size((n.shape, n.attrs))
             )
         else:
-            # a shape with a named size belongs to one call
-            memo[n] = all(isinstance(d, int) for d in n.shape) and all(memo[i] for i in n.inputs)
+            # a shape with a named size belongs to one call, and so does a row of a table that is
+            # read where a size says
+            memo[n] = not _has_size((n.shape, n.attrs)) and all(memo[i] for i in n.inputs)
     return memo[node]
 
 
