@@ -98,15 +98,17 @@ class Arguments:
                 yield Argument(path, None, None, part)
 
     def call(self, module: torch.nn.Module, tensors: Sequence[Any]) -> tuple[Any, dict[int, str]]:
-        """`module`'s result with these tensors, and the paths of containers by their ids.
+        """What `module`'s forward gives for these tensors, and containers' paths by their ids.
 
+        A fast module is called as the original is: what a class does in __call__, and hooks do, it
+        does around our forward.
         Raises CaptureError where forward has changed a container.
         """
         made: dict[str, Any] = {}
         arguments = {n: together(t, tensors, made, n) for n, t in self.trees.items()}
         bound = inspect.BoundArguments(self.bound.signature, arguments)
         before = {path: _parts(made[path], c.tree) for c in self.containers if (path := c.path)}
-        result = module(*bound.args, **bound.kwargs)
+        result = module.forward(*bound.args, **bound.kwargs)
         for container in self.containers:
             if _parts(made[container.path], container.tree) != before[container.path]:
                 raise CaptureError(f"forward changes its argument {container.path}")

@@ -1,9 +1,10 @@
-"""What running a module may move, put back afterwards: its modes and its buffers."""
+"""What running a module may move, put back afterwards: its modes, attributes and buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -11,19 +12,45 @@ import torch
 @contextmanager
 def kept(module: torch.nn.Module) -> Iterator[None]:
     """Run the block, then give every module inside `module` its own mode back (one may be frozen in
-    eval mode while the others train) and every buffer its values.
+    eval mode while the others train), its attributes, and every buffer its values.
 
-    A buffer that still has its values is not written: its version does not move.
+    Attributes are put back with the lists, dicts and sets that they are; what forward does to
+    objects of other classes stays done. A buffer that still has its values is not written: its
+    version does not move.
     """
-    modes = {m: m.training for m in module.modules()}
-    buffers = {k: b.clone() for k, b in module.named_buffers()}
+    attributes = [(vars(m), dict(vars(m))) for m in module.modules()]
+    contents = [(v, v.copy()) for _, own in attributes for v in own.values() if type(v) in _PLAIN]
+    buffers = [(b, b.clone()) for b in module.buffers() if not b.is_meta]
     try:
         yield
     finally:
-        for m, training in modes.items():
-            m.training = training
+        for own, before in attributes:
+            _put_back(own, {k: v for k, v in own.items() if _is_ours(k)} | before)
+        for value, before in contents:
+            _put_back(value, before)
         with torch.no_grad():
-            # by name: forward may have put another tensor in a buffer's place
-            for name, buffer in module.named_buffers():
-                if name in buffers and not torch.equal(buffer, buffers[name]):
-                    buffer.copy_(buffers[name])
+            for buffer, values in buffers:
+                if not torch.equal(buffer, values):
+                    buffer.copy_(values)
+
+
+_PLAIN = (dict, list, set)
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("_refold")
+
+
+def _put_back(value: Any, before: Any) -> None:
+    """Make a container what it was. It is never empty between: other threads may read it."""
+    if type(value) is dict:
+        for name in [n for n in value if n not in before]:
+            del value[name]
+        for name, one in before.items():
+            if name not in value or value[name] is not one:
+                value[name] = one
+    elif type(value) is list and list(map(id, value)) != list(map(id, before)):
+        value[:] = before
+    elif type(value) is set and value != before:
+        value.intersection_update(before)
+        value.update(before)

@@ -1,0 +1,103 @@
+"""What a module is, and how it is called, is the same before and behind `refold.optimize`."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import refold
+from refold.capture import kept
+
+
+class Remembers(nn.Module):
+    """A state that begins as None, a log and a count, as recurrent modules have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(4, 6)
+        self.state: torch.Tensor | None = None
+        self.log: list[int] = []
+        self.last: dict[str, torch.Tensor] = {}
+        self.count = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.state is None:
+            self.state = torch.zeros(x.shape[0], 6)
+        self.state = self.cell(x, self.state)
+        self.log.append(x.shape[0])
+        self.last["x"] = x
+        self.count += 1
+        return self.state * 2
+
+
+@pytest.mark.filterwarnings("ignore:refold. the original")
+@pytest.mark.parametrize("training", [False, True])
+def test_what_forward_sets_is_not_set_by_optimize(training: bool) -> None:
+    torch.manual_seed(0)
+    model = Remembers().eval()
+    eager = copy.deepcopy(model)
+    fast = refold.optimize(model, torch.randn(3, 4), measure=False, training=training)
+    assert (model.state, model.log, model.last, model.count) == (None, [], {}, 0)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(3, 4)
+            torch.testing.assert_close(fast(x), eager(x))
+    assert (fast.log, fast.count) == ([3, 3, 3], 3)
+
+
+def test_buffers_that_forward_replaces_are_put_back() -> None:
+    model = nn.BatchNorm1d(4)
+    mean = model.running_mean
+    assert mean is not None
+    version = mean._version
+    with kept(model):
+        model.running_mean = mean + 1
+        model.extra = 3
+        del model.eps
+    assert model.running_mean is mean
+    assert mean._version == version
+    assert not hasattr(model, "extra")
+    assert model.eps == 1e-5
+
+
+class Shifted(nn.Module):
+    """Does something of its own around forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x)) * 2
+
+    def __call__(self, x: torch.Tensor, *more: Any) -> Any:
+        return super().__call__(x + 1, *more)
+
+
+def test_what_a_class_does_around_forward_is_done_once() -> None:
+    torch.manual_seed(0)
+    model = Shifted().eval()
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        eager, alone = model(x), model.forward(x)
+        fast = refold.optimize(model, x, measure=False)
+        torch.testing.assert_close(fast(x), eager)
+        torch.testing.assert_close(fast.forward(x), alone)
+    assert refold.status(fast).fast
+
+
+def test_a_hook_that_was_there_before_acts_once() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    hook = model.register_forward_hook(lambda module, given, result: result * 3)
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        eager = model(x)
+        fast = refold.optimize(model, x, measure=False)
+        torch.testing.assert_close(fast(x), eager)
+        hook.remove()
+        torch.testing.assert_close(fast(x) * 3, eager)
