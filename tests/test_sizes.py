@@ -145,3 +145,40 @@ def test_a_row_of_a_table_at_a_size_is_no_fold() -> None:
             args = torch.randn(4, 8), torch.randn(4, length, 8)
             torch.testing.assert_close(fast(*args), model(*args))
             assert refold.status(fast).fast, refold.status(fast).reason
+
+
+class Cached(nn.Module):
+    """Attention whose keys and values are views of one product, and are given back as a cache."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries, self.both = nn.Linear(16, 16), nn.Linear(16, 32)
+
+    def forward(
+        self, x: torch.Tensor, past: tuple[torch.Tensor, torch.Tensor] | None = None
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        batch, count, _ = x.shape
+        q = self.queries(x).view(batch, count, 2, 8).transpose(1, 2)
+        k, v = self.both(x).view(batch, count, 2, 2, 8).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=past is None)
+        return torch.relu(y.transpose(1, 2).flatten(2)), (k, v)
+
+
+def test_a_cache_of_views_may_grow() -> None:
+    torch.manual_seed(0)
+    model = Cached().eval()
+    with torch.no_grad():
+        _, cache = model(torch.randn(3, 6, 16))
+        fast = refold.optimize(model, torch.randn(3, 1, 16), cache, measure=False)
+        mine = cache
+        for _ in range(3):
+            x = torch.randn(3, 1, 16)
+            (y, mine), (eager, cache) = fast(x, mine), model(x, cache)
+            assert refold.status(fast).fast, refold.status(fast).reason
+            torch.testing.assert_close((y, mine), (eager, cache))
+        longer = model(torch.randn(5, 9, 16))[1]
+        x = torch.randn(5, 1, 16)
+        torch.testing.assert_close(fast(x, longer), model(x, longer))
+        assert refold.status(fast).fast, refold.status(fast).reason

@@ -254,16 +254,22 @@ def _silent() -> Iterator[None]:
 _NAME = r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]"
 _SIZE = re.sub(r"\((\\d\+)\)", r"\1", _NAME)
 _PLAIN_GUARD = re.compile(rf"(?:\d+ <= )?{_SIZE}(?: (?:==|>=|<=) (?:\d+|{_SIZE}))?")
+_STRIDES = re.compile(r"L\['tensors'\]\[\d+\]\.stride\(\)")
 _ARITHMETIC = re.compile(r"(?:[\d\s+*/%()<>=!,-]|\b(?:and|or|not|min|max)\b)*")
 
 
 def _condition(guard: str, paths: Sequence[str], metas: Sequence[torch.Tensor]) -> str:
     """A guard of torch.export's as Python text over forward's parameters; empty for a plain one.
 
+    One on strides says nothing either: PyTorch asks in order to lay a result out, as of a cache of
+    keys that is a view, while kernels lay out for each call; where forward itself asks, the watch
+    sees it.
     Raises SizeError for what is no arithmetic, and for an equation that the program's shapes do
     not say by themselves: nothing would know that two of them are equal.
     """
     if all(_PLAIN_GUARD.fullmatch(part.strip()) for part in guard.split(" and ")):
+        return ""
+    if _STRIDES.search(guard):
         return ""
     found = frozenset((int(i), int(a)) for i, a in re.findall(_NAME, guard))
     if not _ARITHMETIC.fullmatch(re.sub(_SIZE, "0", guard)):
