@@ -47,6 +47,13 @@ SHAPES: dict[str, Shape] = {
     "15": (partial(_TRANSPOSED, 16, 32, 3, 2, 1), (16, 16, 16, 32, 32)),
     "50": (partial(_TRANSPOSED, 3, 16, 3, 2, 1), (128, 3, 16, 32, 32)),
     "78": (partial(_TRANSPOSED, 32, 64, 5, 2, 2), (16, 32, 32, 32, 32)),
+    "74": (partial(_TRANSPOSED, 16, 32, 3, *_LARGER), (16, 16, 16, 32, 32)),
+    "38": (partial(_TRANSPOSED, 32, 64, 3, *_LARGER), (32, 32, 16, 32, 32)),
+    "34": (partial(_TRANSPOSED, 32, 64, 4, 2, 1), (32, 32, 16, 32, 32)),
+    "61": (partial(_TRANSPOSED, 64, 128, 3), (16, 64, 32, 32, 32)),
+    "77": (partial(_TRANSPOSED, 64, 128, 5), (16, 64, 16, 32, 32)),
+    "100": (partial(_TRANSPOSED, 64, 128, 3, 2, 1), (16, 64, 24, 48, 48)),
+    "11": (partial(_TRANSPOSED_FLAT, 64, 128, 5, 1, 1), (512, 64, 32, 32)),
     "level 1, 58": (partial(_TRANSPOSED, 32, 16, (3, 5, 7)), (16, 32, 16, 32, 64)),
     "level 1, 73": (
         partial(_TRANSPOSED, 32, 32, 3, 2, 1, groups=4),
@@ -67,6 +74,9 @@ SHAPES: dict[str, Shape] = {
     "24": _volumes(3, 24, 3, 128, 24, 32, 32),
     "43": _volumes(32, 64, 3, 4, 32, 128, 128, padding=1),
     "90": _volumes(8, 64, 3, 128, 16, 64, 64),
+    "27": _volumes(3, 16, 4, 1024, 16, 32, 32),
+    "47": _volumes(32, 64, 3, 16, 32, 64, 64),
+    "48": _volumes(3, 16, 3, 128, 16, 64, 64),
     "level 1, 54": _volumes(3, 64, 3, 16, 64, 64, 64),
     # each channel by itself
     "level 1, 82": _each(64, (3, 3), 16, 512, 512),

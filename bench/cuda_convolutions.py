@@ -8,8 +8,8 @@ Each file is a convolution, its bias and a relu. The sides take turns: the libra
 they lie, without and with TF32, and with channels last; torch.compile's of both layouts; ours of
 both classes and all tiles. Errors are relative, of the first image against float64; a side whose
 error is not that of its class is told. `--build` writes our files into a folder and compiles them,
-without a GPU (`--likely`: one tile of each kernel); `--built` times what lies in such a folder, and
-compiles nothing. `--seconds` stops before the next shape. `--write` adds to
+without a GPU (`--likely`: one tile of each kernel, `--like`: of some); `--built` times what lies in
+such a folder, and compiles nothing. `--seconds` stops before the next shape. `--write` adds to
 bench/results/cuda_convolutions.csv; shapes that it has rows of, for this device and commit, are
 left out. Names are those of cuda_convolution_shapes.py.
 """
@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +72,24 @@ def of_module(conv: Any, x: torch.Tensor) -> Convolution:
 
 
 def ways(
-    module: nn.Sequential, x: torch.Tensor, targets: list[str], every: bool = True
+    module: nn.Sequential,
+    x: torch.Tensor,
+    targets: list[str],
+    every: bool = True,
+    like: str = "*",
+    images: tuple[int, ...] = (),
 ) -> Iterator[tuple[Any, ...]]:
     """Of each file: its name, whether TF32 is allowed, the target, and how it convolves. every: all
-    tiles of a kernel, not only the one that should take least time."""
+    tiles of a kernel, not only the one that should take least time. like: a pattern of names. images: their sizes, where `x` has fewer."""
     yield "library and a kernel, TF32", True, targets[-1], None
-    c = of_module(copy.deepcopy(module[0]), x)
+    c = of_module(copy.deepcopy(module[0]), x.new_empty(1).expand(images or x.shape))
     for target in targets:
         for kind in ("ieee", "tf32"):
             for way in (candidates if every else likely)(c, kind, DEVICES[target].features):
-                name = f"{target.removeprefix('cuda:')} {way.schedule.kernels} {way.schedule.tile}"
-                yield f"{name} {kind}", kind == "tf32", target, way
+                tile = f"{way.schedule.kernels} {way.schedule.tile}"
+                name = f"{target.removeprefix('cuda:')} {tile} {kind}"
+                if fnmatch(name, like):
+                    yield name, kind == "tf32", target, way
 
 
 def file_of(folder: Path, name: str, side: str) -> Path:
@@ -163,7 +171,14 @@ def measure(name: str, targets: list[str], built: Path | None) -> list[dict[str,
     return rows
 
 
-def build_all(names: list[str], targets: list[str], jobs: int, folder: Path, every: bool) -> None:
+def build_all(
+    names: list[str],
+    targets: list[str],
+    jobs: int,
+    folder: Path,
+    every: bool,
+    like: str,
+) -> None:
     """Texts one after another, since captures must not run side by side; then their libraries."""
 
     def start(file: Path) -> None:
@@ -176,7 +191,7 @@ def build_all(names: list[str], targets: list[str], jobs: int, folder: Path, eve
     files = []
     for name in names:
         module, x = problem(name, "cpu")
-        for side, _, target, way in ways(module, x, targets, every):
+        for side, _, target, way in ways(module, x, targets, every, like, SHAPES[name][1]):
             file, text = file_of(folder, name, side), text_of(module, x, target, way)
             if file.exists() and file.read_text() == text:
                 continue
@@ -193,6 +208,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="compilers side by side")
     parser.add_argument("--build", type=Path, help="compile into a folder, time nothing")
     parser.add_argument("--likely", action="store_true", help="of each kernel one tile alone")
+    parser.add_argument("--like", default="*", help="kernels whose name is of this pattern")
     parser.add_argument("--built", type=Path, help="time what was compiled into a folder")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no shape after so many")
     parser.add_argument("--write", action="store_true")
@@ -200,7 +216,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.build is not None:
         with torch.no_grad():
-            build_all(args.only, args.targets, args.jobs, args.build, not args.likely)
+            build_all(args.only, args.targets, args.jobs, args.build, not args.likely, args.like)
         return
     stamp, record, found = gpu(args.commit), Record(RESULTS), list[dict[str, Any]]()
     had = {(r.get("shape"), r.get("device"), r.get("commit")) for r in record.before}
