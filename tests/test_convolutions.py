@@ -130,6 +130,12 @@ LARGER = Convolution(
     *(128, 64, 64, 1, (128, 128), (256, 256), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
 )
 EACH = Convolution(16, 64, 64, 64, (512, 512), (510, 510), (3, 3), (1, 1), (0, 0), (1, 1))
+VOLUMES = Convolution(
+    *(128, 3, 16, 1, (16, 64, 64), (14, 62, 62), (3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1))
+)
+LARGER_VOLUMES = replace(
+    VOLUMES, channels=16, features=32, strides=(2, 2, 2), output_padding=(0, 0, 0)
+)
 FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or the library
     "64 channels": (ONE, "tf32", ("tf32", "broad")),
     "8 channels": (replace(ONE, channels=8, features=64), "tf32", ("ieee", "slim")),
@@ -159,6 +165,25 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
     "transposed, short rows": (replace(LARGER, made=(100, 100)), "tf32", ("tf32", "features64")),
     "transposed by steps of one": (replace(LARGER, strides=(1, 1)), "tf32", ("tf32", "slim")),
     "transposed, few places": (replace(LARGER, images=1), "tf32", None),
+    "volumes of 3 channels": (VOLUMES, "tf32", ("ieee", "features16")),
+    "volumes of 3 channels, many taps": (
+        replace(VOLUMES, kernel=(6, 6, 6)),
+        "tf32",
+        ("ieee", "features16"),
+    ),
+    "volumes of 3 channels by steps": (replace(VOLUMES, strides=(2, 2, 2)), "tf32", None),
+    "volumes of 16 channels": (replace(VOLUMES, channels=16), "tf32", None),
+    "transposed volumes of few products": (LARGER_VOLUMES, "tf32", ("ieee", "features32")),
+    "transposed volumes of 108 products in fp32": (
+        replace(LARGER_VOLUMES, channels=32, features=64),
+        "ieee",
+        None,
+    ),
+    "transposed volumes by 4 taps": (
+        replace(LARGER_VOLUMES, channels=32, features=64, kernel=(4, 4, 4)),
+        "tf32",
+        ("tf32", "features64"),
+    ),
 }
 
 

@@ -76,8 +76,11 @@ _PLAIN = 10.0
 _SLIM = 64  # features of the narrower tile
 # of a step along the height, each a copy of the kernel's text
 _MOST_PHASES = 4
-# products of an element of a transposed one up to which patches were far ahead, of fp32 class
-_TRANSPOSED, _FEW_TRANSPOSED = 160, 16
+# products of an element of a transposed one up to which patches were far ahead, of fp32 class (files
+# 34 and 38, 15 and 74 of level 2; of 108 products fp32 class was level: file 20)
+_TRANSPOSED, _FEW_TRANSPOSED = 256, 64
+# channels up to which volumes were, whose vectors the library leaves empty (files 6, 24, 27, 48)
+_CHANNELS_OF_VOLUMES = 4
 # how much of a strip's tile is full at least along a row, of a transposed one's, and of features,
 # where ours were measured to be ahead: files 1, 91 and 21 of KernelBench's level 2
 _LEAST_OF_ROW, _LEAST_TRANSPOSED, _LEAST_FEATURES = 0.75, 0.5, 0.5
@@ -228,8 +231,9 @@ def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choic
 def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     """Strips of rows, for convolutions like those of which they were measured to take less than
     the library's call and a kernel for what follows, transposed ones too; patches for other
-    transposed ones like those of which they took less than two thirds of the call's time; plain
-    arithmetic where each channel is by itself; the library for the rest (docs/convolution.md)."""
+    transposed ones and for volumes of few channels like those of which they took less than three
+    quarters of the call's time; plain arithmetic where each channel is by itself; the library for
+    the rest (docs/convolution.md)."""
 
     def full(size: int, tile: int, least: float = 0.75) -> bool:
         return size >= least * -(-size // tile) * tile
@@ -237,8 +241,13 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     def by_patches(c: Convolution) -> Algorithm | None:
         kind, each = kind_of(c, allowed), c.features // c.groups
         products = c.depth / prod(c.strides)  # of an element of the result
-        few = products <= (_TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED)
-        if c.groups > 1 or len(c.sizes) < 2 or min(c.strides) < 2 or not few or each > 64:
+        if c.transposed:
+            few = products <= (_TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED)
+            few = few and len(c.sizes) > 1 and min(c.strides) > 1
+        else:  # of three channels the library computes fp32, whatever is allowed
+            kind = "ieee"
+            few = c.channels <= _CHANNELS_OF_VOLUMES and len(c.sizes) > 2 and max(c.strides) == 1
+        if c.groups > 1 or not few or each > 64:
             return None
         if not STRIPS.requires <= features:  # it was timed on Hopper alone
             return None
@@ -277,7 +286,7 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
             return by_strips(c) or by_patches(c)
         if c.groups == c.channels == c.features:
             return by_channel(c)
-        return by_strips(c)
+        return by_strips(c) or by_patches(c)
 
     return chosen
 
