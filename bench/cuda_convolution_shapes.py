@@ -34,6 +34,8 @@ SHAPES: dict[str, Shape] = {
     "67": _flat(8, 64, 3, 128, 256),
     "odd rows": _flat(64, 64, 3, 64, 129),
     "small images": _flat(256, 256, 3, 64, 14),
+    "rows of 56": (partial(nn.Conv2d, 64, 64, 3, padding=1), (128, 64, 56, 56)),
+    "rows of 28": (partial(nn.Conv2d, 64, 64, 3, padding=1), (256, 64, 28, 28)),
     "pointwise": _flat(256, 64, 1, 32, 56),
     "first layer": _flat(3, 64, 7, 64, 224),
     # transposed

@@ -80,7 +80,8 @@ def ways(
     images: tuple[int, ...] = (),
 ) -> Iterator[tuple[Any, ...]]:
     """Of each file: its name, whether TF32 is allowed, the target, and how it convolves. every: all
-    tiles of a kernel, not only the one that should take least time. like: a pattern of names. images: their sizes, where `x` has fewer."""
+    tiles of a kernel, not only the one that should take least time. like: a pattern of names.
+    images: their sizes, where `x` has fewer."""
     yield "library and a kernel, TF32", True, targets[-1], None
     c = of_module(copy.deepcopy(module[0]), x.new_empty(1).expand(images or x.shape))
     for target in targets:

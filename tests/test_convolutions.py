@@ -59,9 +59,10 @@ class Block(nn.Module):
 
 def choice(kind: str, tile: str = "slim", kernels: Kernels = IMPLICIT) -> Choice:
     """These kernels, for what they take; the implicit product for the rest."""
+    other = "slim" if tile == "joined" else tile
     own, way = (
-        [w for w in every_schedule(HOPPER) if w.tile == tile and w.kernels is k]
-        for k in (IMPLICIT, kernels)
+        [w for w in every_schedule(HOPPER) if w.tile == t and w.kernels is k]
+        for k, t in ((IMPLICIT, other), (kernels, tile))
     )
     kind = "ieee" if kernels is DIRECT else kind
     return lambda c: Algorithm((way if takes(way[0], c, kind) else own or way)[0], kind)
@@ -141,7 +142,14 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
     "8 channels": (replace(ONE, channels=8, features=64), "tf32", ("ieee", "slim")),
     "fp32 of 64 channels": (ONE, "ieee", None),  # kernels and rows as hi and lo do not fit
     "3 channels": (replace(ONE, channels=3), "tf32", None),
-    "narrow rows": (replace(ONE, sizes=(66, 66), made=(64, 64)), "tf32", None),
+    "narrow rows": (replace(ONE, sizes=(68, 68), made=(66, 66)), "tf32", None),
+    "short rows": (replace(ONE, sizes=(58, 58), made=(56, 56)), "tf32", ("tf32", "joined")),
+    "shorter rows": (replace(ONE, sizes=(30, 30), made=(28, 28)), "tf32", ("tf32", "joined")),
+    "rows that fill half of what is joined": (
+        replace(ONE, sizes=(38, 38), made=(36, 36)),
+        "tf32",
+        None,
+    ),
     "few rows": (replace(ONE, images=2), "tf32", None),
     "a step of two": (replace(ONE, strides=(2, 2), made=(126, 126)), "tf32", None),
     "half a tile of features": (replace(ONE, features=32), "tf32", ("tf32", "slim")),
@@ -172,7 +180,22 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
         ("ieee", "features16"),
     ),
     "volumes of 3 channels by steps": (replace(VOLUMES, strides=(2, 2, 2)), "tf32", None),
-    "volumes of 16 channels": (replace(VOLUMES, channels=16), "tf32", None),
+    "volumes of 16 channels, few features": (replace(VOLUMES, channels=16), "tf32", None),
+    "volumes, short rows": (
+        replace(VOLUMES, channels=8, features=64),
+        "tf32",
+        ("ieee", "joined"),
+    ),
+    "volumes": (
+        replace(VOLUMES, channels=32, features=64, sizes=(16, 66, 130), made=(14, 64, 128)),
+        "tf32",
+        ("tf32", "slim"),
+    ),
+    "volumes of more channels than fit": (
+        replace(VOLUMES, channels=64, features=64),
+        "tf32",
+        None,
+    ),
     "transposed volumes of few products": (LARGER_VOLUMES, "tf32", ("ieee", "features32")),
     "transposed volumes of 108 products in fp32": (
         replace(LARGER_VOLUMES, channels=32, features=64),

@@ -45,10 +45,10 @@ def drawn(random: torch.Generator, strips: bool = False) -> tuple[nn.Module, tor
         return of[int(torch.randint(len(of), (), generator=random))]
 
     while True:
-        places, groups = one(1, 2, 2, 2, 2 if strips else 3), one(1, 1, 1, 2, 3, 8)
+        places, groups = one(1, 2, 2, 2, 3), one(1, 1, 1, 2, 3, 8)
         each = one(8, 16, 24, 72) if strips else one(2, 3, 5, 8, 17, 32)
         channels, features = groups * each, groups * one(7, 16, 24, 40, 70)
-        transposed = strips and one(0, 0, 1) == 1
+        transposed = strips and places < 3 and one(0, 0, 1) == 1
         kernel, strides, paddings, dilations = (
             tuple(one(*of) for _ in range(places))
             for of in (
@@ -100,7 +100,8 @@ def test_random_convolutions(seed: int) -> None:
     pairs = [drawn(random, seed % 3 == 2) for _ in range(8)]
     module, images = Through([m for m, _ in pairs]).eval(), [x for _, x in pairs]
     kind, kernels = (("ieee", IMPLICIT), ("tf32", IMPLICIT), ("tf32", STRIPS))[seed % 3]
-    how = choice(kind, ("slim", "broad")[seed % 2], kernels)
+    tiles = ("slim", "broad", "joined") if kernels is STRIPS else ("slim", "broad")
+    how = choice(kind, tiles[seed // 3 % len(tiles)], kernels)
     mode = plan_of_all(module, images, how)
     for step in mode.plan.steps:
         nodes = step.nodes if isinstance(step, Group) else (step.node,)
@@ -138,10 +139,17 @@ def plan_of_all(module: nn.Module, images: list[torch.Tensor], convolutions: Cho
 
 # --- rows that start anywhere, dark places, special values ----------------------------------------
 Strips = tuple[str, nn.Module, nn.Module]
-FORMS: dict[str, nn.Module] = {
-    "steps of 1": nn.Conv2d(8, 20, (2, 3), bias=False),
-    "phases": nn.ConvTranspose2d(8, 20, 3, 2, 1, bias=False),
+FORMS: dict[str, tuple[nn.Module, str]] = {
+    "steps of 1": (nn.Conv2d(8, 20, (2, 3), bias=False), "slim"),
+    "phases": (nn.ConvTranspose2d(8, 20, 3, 2, 1, bias=False), "slim"),
+    "joined volumes": (nn.Conv3d(8, 20, (2, 2, 3), padding=(1, 0, 0), bias=False), "joined"),
 }
+
+
+def images_of(module: nn.Module, count: int, high: int, wide: int) -> torch.Tensor:
+    """Of volumes three planes."""
+    deep = (3,) if isinstance(module, nn.Conv3d) else ()
+    return torch.randn(count, 8, *deep, high, wide)
 
 
 @pytest.fixture(scope="module", params=[(k, f) for f in FORMS for k in ("ieee", "tf32")], ids=str)
@@ -149,8 +157,10 @@ def strips(request: pytest.FixtureRequest) -> Strips:
     """A class, a convolution, and its twin by strips of rows on two processors."""
     torch.manual_seed(0)
     kind, form = request.param
-    module, x = copy.deepcopy(FORMS[form]).eval(), torch.randn(2, 8, 5, 9)
-    fast = fast_of(module, [x], choice(kind, "slim", STRIPS), "cuda:sm_90")
+    original, tile = FORMS[form]
+    module = copy.deepcopy(original).eval()
+    x = images_of(module, 2, 5, 9)
+    fast = fast_of(module, [x], choice(kind, tile, STRIPS), "cuda:sm_90")
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
         patch.setenv("EMULATOR_PROCESSORS", "2")
         fast(x)  # a library asks once how many there are
@@ -158,13 +168,13 @@ def strips(request: pytest.FixtureRequest) -> Strips:
 
 
 @pytest.mark.parametrize("high", [4, 5])
-@pytest.mark.parametrize("wide", [4, 5, 6, 7, 66, 126, 127, 130])
+@pytest.mark.parametrize("wide", [4, 5, 6, 7, 28, 61, 62, 66, 126, 127, 130])
 def test_results_of_any_width(strips: Strips, wide: int, high: int) -> None:
     """Rows that start at every multiple of 4 bytes, of images whose places are a multiple of four,
-    so that rows of all features start alike, or are not."""
+    so that rows of all features start alike, or are not. Of five images two or three tiles."""
     kind, module, fast = strips
     torch.manual_seed(wide)
-    x = torch.randn(2, 8, high, wide + 2)
+    x = images_of(module, 5 if wide in (28, 61, 62) else 2, high, wide + 2)
     with torch.no_grad():
         assert introspect.fallback_reason(fast, [x]) is None
         got, truth = fast(x), truth_of(module, x)
@@ -174,11 +184,12 @@ def test_results_of_any_width(strips: Strips, wide: int, high: int) -> None:
 def test_a_dark_place_keeps_its_bits(strips: Strips) -> None:
     """A row has one scale where its places are alike, else each place has one."""
     kind, module, fast = strips
-    rows, columns = (2, 3) if isinstance(module, nn.Conv2d) else (5, 8)  # from, until: all dark
+    larger = isinstance(module, nn.ConvTranspose2d)
+    rows, columns = (5, 8) if larger else (2, 3)  # from, until: all dark
     torch.manual_seed(0)
     for dark in (1e-3, 1e-6, 1e-12, 1e-25, 0.0):
-        x = torch.randn(2, 8, 7, 9)
-        x[:, :, 2:, :5] *= dark  # what sees nothing but this is as dark
+        x = images_of(module, 2, 7, 9)
+        x[..., 2:, :5] *= dark  # what sees nothing but this is as dark
         with torch.no_grad():
             assert introspect.fallback_reason(fast, [x]) is None
             got, truth = fast(x), truth_of(module, x)
@@ -193,8 +204,8 @@ def test_a_dark_place_keeps_its_bits(strips: Strips) -> None:
 def test_special_values_of_strips(strips: Strips, value: float) -> None:
     kind, module, fast = strips
     torch.manual_seed(1)
-    x = torch.randn(2, 8, 6, 9)
-    x[1, 3, 2, 4] = value
+    x = images_of(module, 2, 6, 9)
+    x[1, 3, ..., 2, 4] = value
     with torch.no_grad():
         got, truth = fast(x), truth_of(module, x)
     known = truth.isfinite()

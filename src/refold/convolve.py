@@ -30,8 +30,8 @@ STRIPS = Kernels(
     frozenset({"wgmma", "setmaxnreg", "dependent_launch"}),
     "convolution_strips.cuh",
     "rf::Strips<rf::{mode}, rf::{tile}>",
-    tiles={"broad": (128, 128), "slim": (64, 128)},
-    splits={"broad": (1,), "slim": (1,)},
+    tiles={"broad": (128, 128), "slim": (64, 128), "joined": (64, 128)},
+    splits={"broad": (1,), "slim": (1,), "joined": (1,)},
 )
 PATCHES = Kernels(
     "patches mma_sync",
@@ -76,8 +76,8 @@ _PLAIN = 10.0
 _SLIM = 64  # features of the narrower tile
 # of a step along the height, each a copy of the kernel's text
 _MOST_PHASES = 4
-# products of an element of a transposed one up to which patches were far ahead, of fp32 class (files
-# 34 and 38, 15 and 74 of level 2; of 108 products fp32 class was level: file 20)
+# products of an element of a transposed one up to which patches were far ahead, and of fp32 class
+# (files 34 and 38, 15 and 74 of level 2; of 108 products fp32 class was level: file 20)
 _TRANSPOSED, _FEW_TRANSPOSED = 256, 64
 # channels up to which volumes were, whose vectors the library leaves empty (files 6, 24, 27, 48)
 _CHANNELS_OF_VOLUMES = 4
@@ -118,11 +118,21 @@ class Convolution:
         fewer than the kernel reaches over if that is none: cuda/convolution_strips.cuh."""
         pieces = 2 if kind == "ieee" else 1
         places = _MARGIN + 128 + self.axes[-1].reach
-        octets = -(-self.channels // self.groups // 16) * 2
-        weights = pieces * prod(self.kernel) * octets * features * 16
+        deep = prod(self.kernel[:-2])  # taps, which are further channels of a row
+        octets = -(-self.channels // self.groups * deep // 16) * 2
+        weights = pieces * prod(self.kernel[-2:]) * octets * features * 16
         slot = pieces * octets * places * 16 + -(-octets // 4) * (places + 1) * 4 + 16
         fit = max(0, _SHARED - weights) // slot
         return min(fit, self.span + 8)
+
+    @property
+    def joined(self) -> int:
+        """Images whose rows lie next to each other in a tile of strips, where rows are short."""
+        wide, lead = self.made[-1], (0, 3, 2, 3)[self.made[-1] % 4]  # places by which it is shifted
+        if self.transposed or prod(self.made) % 4:
+            return 1
+        pitches = (p for p in (32, 64) if wide + max(lead, self.axes[-1].reach) <= p)
+        return 128 // next(pitches, 128)
 
     @property
     def span(self) -> int:
@@ -267,16 +277,23 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     def by_strips(c: Convolution) -> Algorithm | None:
         if len(c.kernel) < 2 or prod(c.kernel) < 4 or c.channels // c.groups < 8:
             return None
-        rows = c.images * prod(a.places for a in c.axes[:-1])
-        least = _LEAST_TRANSPOSED if c.transposed else _LEAST_OF_ROW
-        if not full(c.axes[-1].places, 128, least) or rows < 4 * PROCESSORS:
-            return None
         kind = kind_of(c, allowed)
         if c.transposed and kind != "tf32":
             return None  # was not timed
-        found = [w for w in candidates(c, kind, features) if _is_strips(w)]
-        least = _LEAST_FEATURES
-        found = [w for w in found if full(c.features // c.groups, w.schedule.sizes[0], least)]
+        least = _LEAST_TRANSPOSED if c.transposed else _LEAST_OF_ROW
+
+        def fills(w: Algorithm) -> bool:
+            """Whether rows, and there are enough, and features fill most of its tiles."""
+            joined = c.joined if w.schedule.tile == "joined" else 1
+            rows = c.images // joined * prod(a.places for a in c.axes[:-1])
+            along = full(c.axes[-1].places * joined, 128, least)
+            return (
+                along
+                and rows >= 4 * PROCESSORS
+                and full(c.features // c.groups, w.schedule.sizes[0], _LEAST_FEATURES)
+            )
+
+        found = [w for w in candidates(c, kind, features) if _is_strips(w) and fills(w)]
         # of transposed ones broad tiles were slower (file 36 of level 2 on an H100: 384 us, 284)
         found = [w for w in found if not c.transposed or w.schedule.sizes[0] == _SLIM]
         return min(found, key=lambda w: tile_products(w.schedule, c), default=None)
@@ -325,17 +342,17 @@ def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:
 
 
 def _fit_strips(strips: Schedule, c: Convolution, kind: str) -> bool:
-    """Strips of rows are along one or two axes, by steps of 1, where kernels and rows fit shared
-    memory. Of transposed ones they are of one group, by steps of 2 at most along the width."""
-    if len(c.sizes) > 2:
+    """Strips of rows are by steps of 1, where kernels and rows fit shared memory. Of transposed
+    ones they are along one or two axes, of one group, by steps of 2 at most along the width. Short
+    rows of several images are joined."""
+    if (c.transposed and len(c.sizes) > 2) or (strips.tile == "joined" and c.joined == 1):
         return False
     if c.transposed and (c.groups > 1 or c.strides[-1] > 2 or max(c.strides) > _MOST_PHASES):
         return False
     if not c.transposed and max(c.strides) > 1:
         return False
     features, _ = strips.sizes
-    alternate = features == 64 and c.axes[-1].phases == 1  # warpgroups, in rows
-    return c.slots(features, kind) >= c.span + (2 if alternate else 1)
+    return c.slots(features, kind) > c.span
 
 
 def kind_of(convolution: Convolution, allowed: str) -> str:
@@ -357,7 +374,8 @@ def tile_products(schedule: Schedule, c: Convolution) -> float:
         return waves * PROCESSORS * high * wide * depth * _OF_PATCHES[high]
     columns = -(-c.pixels // wide)
     if schedule.kernels is STRIPS:  # rows are not joined; a place has all phases
-        rows = c.images * prod(a.places for a in c.axes[:-1])
+        joined = c.joined if schedule.tile == "joined" else 1
+        rows = -(-c.images // joined) * prod(a.places for a in c.axes[:-1])
         columns = rows * -(-c.axes[-1].places // wide)
     tiles = c.groups * -(-(c.features // c.groups) // high) * columns
     waves = -(-tiles // PROCESSORS)

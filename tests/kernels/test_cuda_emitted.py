@@ -94,15 +94,24 @@ def test_convolutions_compile(channels, kind, tile, target):
     assert kernel.spilled <= SPILLED[tile] and kernel.registers <= REGISTERS[tile]
 
 
-@pytest.mark.parametrize("tile", ["broad", "slim"])
-@pytest.mark.parametrize("channels", [8, 64, 72])
-def test_convolutions_of_strips_compile(channels, tile):
+STRIPS_OF = {  # a tile, a convolution -> bytes that may be spilled
+    "broad, 8 channels": ("broad", torch.nn.Conv2d(8, 96, 3), 112),
+    "broad, 64 channels": ("broad", torch.nn.Conv2d(64, 96, 3), 112),
+    "slim, 64 channels": ("slim", torch.nn.Conv2d(64, 96, 3), 128),
+    "slim, 72 channels": ("slim", torch.nn.Conv2d(72, 96, 3), 128),
+    "slim, volumes": ("slim", torch.nn.Conv3d(32, 96, 3), 128),
+    "joined": ("joined", torch.nn.Conv2d(64, 96, 3), 208),
+    "joined volumes": ("joined", torch.nn.Conv3d(8, 96, 3), 208),
+}
+
+
+@pytest.mark.parametrize("case", STRIPS_OF)
+def test_convolutions_of_strips_compile(case):
+    """setmaxnreg gives them 184 and 72 registers, whatever the kernel's head says."""
+    tile, inner, spilled = STRIPS_OF[case]
     (way,) = (w for w in every_schedule(HOPPER) if w.tile == tile and w.kernels is STRIPS)
-    if tile == "broad" and channels == 72:
-        return  # its kernels and rows do not fit
-    inner = torch.nn.Conv2d(channels, 96, 3)
     kernel = resources_of(inner, "cuda:sm_90", Algorithm(way, "tf32"))
-    assert (kernel.spilled, kernel.registers) == (0, 168)
+    assert kernel.registers == 128 and kernel.spilled <= spilled
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])

@@ -41,6 +41,7 @@
 // Elements that are not finite are computed again as convolution_sm80.cuh does.
 #pragma once
 #include "strip_epilogue.cuh"
+#include "strip_joined.cuh"
 #include "strip_rows.cuh"
 
 namespace rf {
@@ -247,11 +248,14 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
   const int first = Shape::kRowStep == 2 ? warpgroup : 0, first_along = kTogether > kTilesEach ? warpgroup : 0;
 #pragma unroll 1
   for (long unit = first_unit; unit < launch.units; unit += launch.blocks) {
-    const Strip strip(launch, unit);
+    const Strip<S, W> strip(launch, unit);
     const int all = strip.rows + Shape::kSpan - 1;
     const auto high_of = [&](const StripTile& t) { return (strip.high0 + t.row) * kPhases + t.phase; };
     const auto wide_of = [&](const StripTile& t) { return strip.wide0 * kTogether + 128 * t.along; };
-    const auto place_of = [&](const StripTile& t) { return high_of(t) * l.images.made_wide + wide_of(t); };
+    const auto place_of = [&](const StripTile& t) {
+      const int down = W::kPlaces > 2 ? strip.deep * l.images.made_high + high_of(t) : high_of(t);
+      return down * l.images.made_wide + wide_of(t);
+    };
     const auto shift_of = [&](const StripTile& t) { return launch.shifts ? place_of(t) % 4 : 0; };
     const auto is_empty = [&](const StripTile& t) {  // of an image's last places not all phases are there
       if constexpr (kPhases * kTogether == 1) return false;
@@ -262,16 +266,24 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
       const int end = min(128, l.images.made_wide - wide_of(t) + shift);
       return RowOfResult{strip.image, group, feature0 + down + 16 * warp, place_of(t) - shift, begin, end};
     };
+    const auto joined_of = [&](long image) {
+      if constexpr (S::kJoined) return JoinedImages{launch.pitch_log, launch.count - static_cast<int>(image)};
+      else return OneImage{};
+    };
     // Of two phases before the next products are under way, whose sums are in registers, too (file 2: 1523 us behind them,
     // 1087 before); else, where registers suffice, meanwhile (8 -> 64 channels in fp32: 465 before, 392).
     const auto repair = [&](const StripTile& t, bool now) {
-      if (now && __any_sync(kFullMask, !all_finite(sums))) repair_row<W, kTogether>(l, sums, row_of(t), lane);
+      if (now && __any_sync(kFullMask, !all_finite(sums)))
+        repair_row<W, kTogether>(l, sums, row_of(t), joined_of(strip.image), lane);
     };
     const auto finalize = [&](const StripTile& t) {
       if (is_empty(t)) return;
       repair(t, kTogether == 1);
       constexpr bool kWhole = W::kFeatures % S::kTileRows == 0, kLongRuns = S::kMI == 1 && kTogether == 1;
-      if (l.in_fours) finalize_row<kTogether, true, kLongRuns, kWhole>(l, body, sums, row_of(t), lane);
+      if constexpr (S::kJoined) {
+        if (l.in_fours) finalize_joined<kWhole>(l, body, sums, row_of(t), joined_of(strip.image), lane);
+        else finalize_row<kTogether, false, false, kWhole>(l, body, sums, row_of(t), lane);
+      } else if (l.in_fours) finalize_row<kTogether, true, kLongRuns, kWhole>(l, body, sums, row_of(t), lane);
       else finalize_row<kTogether, false, false, kWhole>(l, body, sums, row_of(t), lane);
     };
     queue.release(first, lane);
@@ -366,23 +378,30 @@ Error run_convolution(Strips<M, Tile>, const Body& body, const ConvolutionLaunch
     return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
   StripLaunch l{};
   l.of = of;
+  l.count = static_cast<int>(count), l.pitch_log = kAlone;
   constexpr int kTogether = Shape::kTogether;
   const int wide = of.images.made_wide, most_shift = wide % 4 == 0 ? 0 : wide % 2 == 0 ? 2 : kMargin;
   const int shifted = static_cast<int>(blocks_of(wide + most_shift, 128 * kTogether));
   l.columns = static_cast<int>(blocks_of(wide, 128 * kTogether));
   // rows are moved by whole places; of two phases together a block more is less than the exchanges of rows that are not
   l.of.in_fours = of.in_fours && wide % kTogether == 0 && (kTogether == 2 || shifted == l.columns);
+  if constexpr (S::kJoined) {  // refold/convolve.py has it as well (Convolution.joined)
+    for (int log = kAlone - 1; log >= 5 && l.of.in_fours; log--)
+      if (wide + (most_shift > Shape::kReach ? most_shift : Shape::kReach) <= 1 << log) l.pitch_log = log;
+    l.of.in_fours = l.pitch_log != kAlone;
+  }
   if (l.of.in_fours) l.columns = shifted;
   l.shifts = l.of.in_fours && most_shift != 0;
+  const long images = blocks_of(count, 128 >> l.pitch_log) * (W::kPlaces > 2 ? of.images.made_deep : 1);
   const int tiles = W::kGroups * of.feature_tiles, high = static_cast<int>(blocks_of(of.images.made_high, Shape::High::kPhases));
   const long share = device.processors / tiles, most = share < 1 ? 1 : share;
   // strips are as long as gives each block four; a strip's first rows are read again by its neighbour
-  const long wanted = blocks_of(4 * most, count * l.columns), least = 4 * Shape::kSpan;
+  const long wanted = blocks_of(4 * most, images * l.columns), least = 4 * Shape::kSpan;
   const long rows = blocks_of(high, wanted);
   l.high = high;
   l.rows = static_cast<int>(rows < least ? (least < high ? least : high) : rows);
   l.strips = static_cast<int>(blocks_of(high, l.rows));
-  l.units = count * l.columns * l.strips;
+  l.units = images * l.columns * l.strips;
   l.blocks = static_cast<int>(l.units < most ? l.units : most);
   static std::atomic<uint64_t> allowed{0};
   constexpr size_t shared = sizeof(StripStorage<S, W>);

@@ -63,15 +63,24 @@ struct RowOfResult {
   int group, feature0, place, begin, end;
 };
 
+// Which image, of those that have places of a tile next to each other, a place of the tile is of, and where there.
+struct OneImage {
+  RF_FN int image_of(int) const { return 0; }
+  RF_FN int along_of(int along) const { return along; }
+  RF_FN bool has(int) const { return true; }
+};
+
 // Elements that are not finite once more, in plain fp32. It is rare: one value of each lane after the other.
-template <class W, int Together>
-RF_FN void repair_row(const ConvolutionLaunch& l, float (&acc)[64], const RowOfResult& at, int lane) {
+template <class W, int Together, class Joined>
+RF_FN void repair_row(const ConvolutionLaunch& l, float (&acc)[64], const RowOfResult& at, const Joined& joined, int lane) {
 #pragma unroll 1
   for (int i = 0; i < 64; i++) {
-    const int feature = at.feature0 + fragment_feature(i, lane), along = fragment_place<Together>(i, lane);
+    const int feature = at.feature0 + fragment_feature(i, lane), place = fragment_place<Together>(i, lane);
+    const int image = joined.image_of(place), along = joined.along_of(place);
+    const bool there = joined.has(image) && along >= at.begin && along < at.end && feature < W::kFeatures;
     float v[1] = {acc[0]};
-    repair<W>(v, l, at.group, at.group * W::kFeatures + feature, at.image * l.images.places + at.place + along,
-              along >= at.begin && along < at.end && feature < W::kFeatures, lane);
+    repair<W>(v, l, at.group, at.group * W::kFeatures + feature,
+              (at.image + image) * l.images.places + at.place + along, there, lane);
     acc[0] = v[0];
     rotate<1>(acc);
   }

@@ -11,11 +11,16 @@
 
 namespace rf {
 
+struct Joined { static constexpr int kMI = 1; };  // tiles of 64 features; short rows of several images next to each other
+template <class Tile> inline constexpr bool is_joined = false;
+template <> inline constexpr bool is_joined<Joined> = true;
+
 template <class M, class Tile> struct Strips {
   using Mode = M;
   static constexpr int kPieces = M::kSplit ? 2 : 1;  // hi and lo
   static constexpr int kMI = Tile::kMI, kTileRows = 64 * kMI, kTileCols = 128;
   static constexpr int kThreads = 512, kConsumerWarps = 8;
+  static constexpr bool kJoined = is_joined<Tile>;
 };
 
 // refold/convolve.py has it as well (Convolution.slots).
@@ -33,9 +38,11 @@ template <class S, class W> struct StripShape {
   static constexpr int kTilesEach = S::kMI == 2 ? kTogether : 1;                 // of each row, one after the other
   static constexpr int kRowStep = S::kMI == 2 || kTogether == 2 ? 1 : 2;  // rows that both warpgroups work on
   static constexpr bool kHasEmpty = High::has_empty() || Wide::has_empty();  // phases, whose sums are zeros
-  static constexpr int kOctets = (W::kChannels + 15) / 16 * 2;
+  // Of volumes the taps along the depth are further channels: a row has those of all planes that a place sees.
+  static constexpr int kDeep = W::Deep::kKernel, kPlaneTaps = W::kTaps / kDeep, kRowChannels = kDeep * W::kChannels;
+  static constexpr int kOctets = (kRowChannels + 15) / 16 * 2;
   static constexpr int kChunkOctets = 4, kChunks = (kOctets + 3) / 4;  // a chunk: 32 channels, which have a scale together
-  static constexpr int kWeightPiece = W::kTaps * kOctets * S::kTileRows * 16, kRowPiece = kOctets * kPixels * 16;
+  static constexpr int kWeightPiece = kPlaneTaps * kOctets * S::kTileRows * 16, kRowPiece = kOctets * kPixels * 16;
   static constexpr int kWeightBytes = S::kPieces * kWeightPiece, kRowBytes = S::kPieces * kRowPiece;
   static constexpr int kSlotBytes = kRowBytes + kChunks * (kPixels + 1) * 4 + 16;
   static constexpr int kRoom = 232448 - 512 - kWeightBytes;
@@ -48,8 +55,9 @@ template <class S, class W> struct StripShape {
   // a warp start where a line does.
   static constexpr int kBeyond = kPixels - 128, kBefore = kMargin - Wide::kLeast;
   static constexpr int kMain = kBefore < 0 ? 0 : kBefore < kBeyond ? kBefore : kBeyond;
-  static_assert(kSlots >= kSpan + kRowStep, "the kernels and a strip's rows do not fit shared memory");
-  static_assert(High::kStep == 1 && Wide::kStep == 1 && W::kPlaces < 3, "strips have a stride of 1, or phases");
+  static_assert(kSlots > kSpan, "the kernels and a strip's rows do not fit shared memory");
+  static_assert(High::kStep == 1 && Wide::kStep == 1, "strips have a stride of 1, or phases");
+  static_assert(W::Deep::kStride == 1 && !(W::kTransposed && (kDeep > 1 || S::kJoined)), "no transposed volumes");
   static_assert(kTogether <= 2, "of two phases along the width a lane has four elements next to each other");
 };
 
@@ -63,8 +71,12 @@ template <class S, class W> struct StripStorage {
   alignas(8) uint64_t full[Shape::kSlots], empty[Shape::kSlots];
 };
 
+constexpr int kAlone = 7;  // of an image's row: it has all 128 places of a tile
+
 struct StripLaunch {
   ConvolutionLaunch of;
+  int count;      // of images
+  int pitch_log;  // of these 128 >> pitch_log are next to each other in a tile, 1 << pitch_log places each
   int columns;    // blocks of 128 places of a row
   int high;       // rows of places
   int strips;     // of these
@@ -74,16 +86,24 @@ struct StripLaunch {
   bool shifts;    // rows of the result that start at no multiple of 16 bytes
 };
 
-// The unit-th strip: rows [high0, high0 + rows) of an image's places, columns from wide0 on.
-struct Strip {
-  long image;
-  int high0, rows, wide0;
+// The unit-th strip: rows [high0, high0 + rows) of an image's places, at a depth, columns from wide0 on.
+template <class S, class W> struct Strip {
+  long image;  // the first of those that are joined
+  int deep = 0, high0, rows, wide0;
   RF_FN Strip(const StripLaunch& l, long unit) {
     const int strip = static_cast<int>(unit % l.strips);
-    const long rest = unit / l.strips;
-    wide0 = static_cast<int>(rest % l.columns) * 128, image = rest / l.columns;
+    long rest = unit / l.strips;
+    wide0 = static_cast<int>(rest % l.columns) * 128, rest /= l.columns;
+    if constexpr (W::kPlaces > 2) deep = static_cast<int>(rest % l.of.images.made_deep), rest /= l.of.images.made_deep;
+    image = S::kJoined ? rest * (128 >> l.pitch_log) : rest;
     high0 = strip * l.rows, rows = min(l.rows, l.high - high0);
   }
+};
+
+// A place of a row: its column in its image, which lies so many elements behind the first of those that are joined.
+struct Column {
+  long image;
+  int wide;
 };
 
 // What the asynchronous proxy (wgmma) reads after this was written before it.
@@ -100,27 +120,30 @@ template <class M> RF_FN int packed_at(int k, int piece) {
   return k / 32 * 128 + 64 * piece + 2 * ((k & 4) * 4 + (k & 2) * 4 + k % 32 / 8 * 2 + k % 2);
 }
 
-// The kernels of a tile's features, from packed rows of (tap, channel).
+// The kernels of a tile's features, from packed rows of (tap, channel). A row's channel: of a tap along the depth one.
 template <class S, class W>
 RF_FN void load_kernels(const ConvolutionLaunch& l, unsigned char* weights, int group, int feature0) {
   using Shape = StripShape<S, W>;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < S::kPieces * W::kTaps * Shape::kOctets * S::kTileRows; i += S::kThreads) {
+  for (int i = threadIdx.x; i < S::kPieces * Shape::kPlaneTaps * Shape::kOctets * S::kTileRows; i += S::kThreads) {
     const int octet = i % Shape::kOctets, row = i / Shape::kOctets % S::kTileRows;
-    const int tap = i / (Shape::kOctets * S::kTileRows) % W::kTaps;
-    const int piece = i / (Shape::kOctets * S::kTileRows * W::kTaps);
+    const int tap = i / (Shape::kOctets * S::kTileRows) % Shape::kPlaneTaps;
+    const int piece = i / (Shape::kOctets * S::kTileRows * Shape::kPlaneTaps);
+    const auto k_of = [&](int channel) {
+      return (channel / W::kChannels * Shape::kPlaneTaps + tap) * W::kChannels + channel % W::kChannels;
+    };
     uint4 v = make_uint4(0, 0, 0, 0);
-    if (feature0 + row < W::kFeatures && 8 * octet < W::kChannels) {
+    if (feature0 + row < W::kFeatures && 8 * octet < Shape::kRowChannels) {
       const unsigned char* from = l.packed.data + (long(group) * W::kFeatures + feature0 + row) * l.packed.pitch;
-      const int k = tap * W::kChannels + 8 * octet;
       if constexpr (!S::Mode::kSplit && W::kChannels % 8 == 0) {
-        v = *reinterpret_cast<const uint4*>(from + 2 * k);
+        v = *reinterpret_cast<const uint4*>(from + 2 * k_of(8 * octet));
       } else {
         uint16_t values[8];
 #pragma unroll
         for (int j = 0; j < 8; j++)
-          values[j] = 8 * octet + j < W::kChannels
-                          ? *reinterpret_cast<const uint16_t*>(from + packed_at<typename S::Mode>(k + j, piece))
+          values[j] = 8 * octet + j < Shape::kRowChannels
+                          ? *reinterpret_cast<const uint16_t*>(
+                                from + packed_at<typename S::Mode>(k_of(8 * octet + j), piece))
                           : uint16_t(0);
         v = make_uint4(values[0] | values[1] << 16, values[2] | values[3] << 16, values[4] | values[5] << 16,
                        values[6] | values[7] << 16);
@@ -155,41 +178,89 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
   int count = 0, chunks = 0, side = 0;  // rows and their chunks so far; which of the two ranges is written next
 #pragma unroll 1
   for (long unit = first_unit; unit < launch.units; unit += launch.blocks) {
-    const Strip strip(launch, unit);
+    const Strip<S, W> strip(launch, unit);
     const float* x = images.x + (strip.image * W::kGroups + group) * W::kChannels * images.channel;
     const int wide0 = strip.wide0 + Shape::Wide::kLeast - kMargin, all = strip.rows + Shape::kSpan - 1;
+    const int deep0 = strip.deep - W::Deep::kPadding, plane = images.high * images.wide;
+    // Where a place of a row is in the image, or in that of those joined which it belongs to.
+    const auto column_of = [&](int p) {
+      if constexpr (!S::kJoined) {
+        return Column{0, wide0 + p};
+      } else {
+        if (launch.pitch_log == kAlone) return Column{0, wide0 + p};
+        const int along = p - kMargin, joined = along >> launch.pitch_log;
+        const bool there = unsigned(along) < 128 && strip.image + joined < launch.count;
+        constexpr long kChannels = long(W::kGroups) * W::kChannels;
+        return Column{there ? joined * kChannels * images.channel : 0,
+                      there ? wide0 + kMargin + (along & ((1 << launch.pitch_log) - 1)) : -1};
+      }
+    };
+    const Column mine = column_of(place);
 #pragma unroll 1
     for (int first = 0; first < all; first += kBatch) {
       const int high0 = strip.high0 + Shape::High::kLeast + first, rows = min(kBatch, all - first);
 #pragma unroll 1
       for (int chunk = 0; chunk < Shape::kChunks; chunk++, chunks++) {
         if (chunks % kProducers != producer) continue;  // the other's
-        const int left = Shape::kChunks == 1 ? W::kChannels : W::kChannels % 32 == 0 ? 32 : W::kChannels - 32 * chunk;
+        constexpr int kAll = Shape::kRowChannels;
+        const int left = Shape::kChunks == 1 ? kAll : kAll % 32 == 0 ? 32 : kAll - 32 * chunk;
         const int octets = min(4, Shape::kOctets - 4 * chunk);
-        const float* chunk_x = x + long(32 * chunk) * images.channel;
-        const auto value = [&](int c, int b, int w) {  // of the chunk's c-th channel and the batch's b-th row
-          const char* from = reinterpret_cast<const char*>(chunk_x + (high0 + b) * images.wide + w);
-          return *reinterpret_cast<const float*>(from + long(images.channel) * (4 * c));
+        // of volumes a chunk is of one plane, or its channels are of several
+        constexpr bool kPlanes = W::kPlaces > 2 && W::kChannels % 32 != 0;
+        const float* chunk_x = x;
+        bool has_plane = true;
+        if constexpr (W::kPlaces < 3) {
+          chunk_x += long(32 * chunk) * images.channel;
+        } else if constexpr (!kPlanes) {
+          const int deep = deep0 + 32 * chunk / W::kChannels * W::Deep::kDilation;
+          has_plane = unsigned(deep) < unsigned(images.deep);
+          chunk_x += long(plane) * deep + long(32 * chunk % W::kChannels) * images.channel;
+        }
+        // of the chunk's c-th channel and the batch's b-th row
+        const auto value = [&](int c, int b, const Column& at) {
+          const float* row = chunk_x + (high0 + b) * images.wide + at.wide;
+          if constexpr (S::kJoined) row += at.image;
+          if constexpr (kPlanes) {
+            const int of_row = 32 * chunk + c, deep = deep0 + of_row / W::kChannels * W::Deep::kDilation;
+            row += long(plane) * deep, c = of_row % W::kChannels;
+            if (unsigned(deep) >= unsigned(images.deep)) return 0.0f;
+          }
+          return *reinterpret_cast<const float*>(reinterpret_cast<const char*>(row) + long(images.channel) * (4 * c));
         };
-        const auto is_there = [&](int b, int w) {
-          return b < rows && unsigned(high0 + b) < unsigned(images.high) && unsigned(w) < unsigned(images.wide);
+        const auto is_there = [&](int b, const Column& at) {
+          return has_plane && b < rows && unsigned(high0 + b) < unsigned(images.high) && unsigned(at.wide) < unsigned(images.wide);
         };
         float v[kBatch][kValues], beyond[kRuns + 1];
 #pragma unroll
         for (int b = 0; b < kBatch; b++) {
 #pragma unroll
           for (int c = 0; c < kValues; c++) v[b][c] = 0.0f;
-          if (is_there(b, wide0 + place)) {
+          if (!is_there(b, mine)) continue;
+          if constexpr (kPlanes) {  // one pointer that moves on: the compiler would hold multiples in registers
+            const float* from = chunk_x + (high0 + b) * images.wide + mine.wide + mine.image + long(plane) * deep0;
+            const int next = plane * W::Deep::kDilation - (W::kChannels - 1) * images.channel;
+            from += chunk == 0 ? 0 : 32L * chunk / W::kChannels * plane * W::Deep::kDilation +
+                                         32L * chunk % W::kChannels * images.channel;
+            int deep = deep0 + 32 * chunk / W::kChannels * W::Deep::kDilation;
+#pragma unroll
+            for (int c = 0; c < kValues; c++) {
+              if (c < left && unsigned(deep) < unsigned(images.deep)) v[b][c] = *from;
+              const bool last = (32 * chunk + c) % W::kChannels == W::kChannels - 1;
+              from += last ? next : images.channel;
+              deep += last ? W::Deep::kDilation : 0;
+            }
+          } else {
 #pragma unroll
             for (int c = 0; c < kValues; c++)
-              if (c < left) v[b][c] = value(c, b, wide0 + place);
+              if (c < left) v[b][c] = value(c, b, mine);
           }
         }
 #pragma unroll
         for (int i = 0; i < kRuns; i++) {
           const int p = beyond_place(i);
-          const bool here = p < Shape::kPixels && is_there(beyond_row, wide0 + p);
-          beyond[i] = here && channel < left ? value(channel, beyond_row, wide0 + p) : 0.0f;
+          const Column at = column_of(p);
+          const bool here = p < Shape::kPixels && is_there(beyond_row, at);
+          beyond[i] = here && channel < left ? value(channel, beyond_row, at) : 0.0f;
         }
 
         // Of each row the largest, and the least that is not zero, less one. A NaN stays what it is, whatever the scale.
