@@ -152,3 +152,24 @@ def test_rows_of_a_batch_are_split_on_their_way_where_they_may_be(
         with torch.no_grad():
             exact = module(*(x.double() for x in inputs))
             check_close(fast(*inputs), module(*inputs), exact)
+
+
+class Erf(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.erf(x) * 1.0, nn.functional.gelu(x)
+
+
+def test_erf_is_accurate_to_a_unit_in_the_last_place() -> None:
+    """Of what is small, of both sides of one, where the forms meet, and of what is not finite."""
+    sizes = torch.cat([torch.logspace(-38, 38, 3001), torch.linspace(0, 6, 8001)])
+    x = torch.cat([sizes, -sizes, torch.tensor([0.0, torch.inf, -torch.inf, torch.nan])])
+    _, result = written(Erf().eval(), [x], "cuda:sm_90")
+    assert "rf::erf" in (result.text or "") or "erf(" in (result.text or "")
+    erf, gelu = pipeline.bind_for_class(emulated(result.text), Erf())(x)
+    truth = torch.erf(x.double())
+    ulp = torch.nextafter(truth.float().abs(), torch.tensor(9.0)) - truth.float().abs()
+    known = ~truth.isnan()
+    error = ((erf.double() - truth).abs() / ulp.double())[known]
+    assert error.max() <= 1.1 and torch.equal(erf.isnan(), ~known)
+    near = known & (x.abs() < 30)
+    torch.testing.assert_close(gelu[near].double(), nn.functional.gelu(x[near].double()))

@@ -47,6 +47,7 @@ INSTRUCTIONS: dict[str, str | None] = {
     "max.NaN.f32": "max_or_nan",
     "min.NaN.f32": "min_or_nan",
     "rcp.approx.f32": "reciprocal",
+    "ex2.approx.ftz.f32": "power_of_two_of",
     "cvt.rn.f16x2.f32": "half_pair",
     "cvt.rn.bf16x2.f32": "bfloat_pair",
     ".reg .b16 lower, upper; mov.b32": "floats_of_halves",

@@ -22,6 +22,7 @@ inline uint16_t bfloat_of(float x) {
 inline void max_or_nan(float& to, float a, float b) { to = a != a || b != b ? NAN : a > b ? a : b; }
 inline void min_or_nan(float& to, float a, float b) { to = a != a || b != b ? NAN : a < b ? a : b; }
 inline void reciprocal(float& to, float x) { to = 1.0f / x; }
+inline void power_of_two_of(float& to, float x) { to = exp2f(x); }
 inline void half_pair(uint32_t& to, float upper, float lower) { to = uint32_t(half_of(upper)) << 16 | half_of(lower); }
 inline void bfloat_pair(uint32_t& to, float upper, float lower) {
   to = uint32_t(bfloat_of(upper)) << 16 | bfloat_of(lower);
