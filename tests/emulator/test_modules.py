@@ -164,7 +164,6 @@ def test_erf_is_accurate_to_a_unit_in_the_last_place() -> None:
     sizes = torch.cat([torch.logspace(-38, 38, 3001), torch.linspace(0, 6, 8001)])
     x = torch.cat([sizes, -sizes, torch.tensor([0.0, torch.inf, -torch.inf, torch.nan])])
     _, result = written(Erf().eval(), [x], "cuda:sm_90")
-    assert "rf::erf" in (result.text or "") or "erf(" in (result.text or "")
     erf, gelu = pipeline.bind_for_class(emulated(result.text), Erf())(x)
     truth = torch.erf(x.double())
     ulp = torch.nextafter(truth.float().abs(), torch.tensor(9.0)) - truth.float().abs()

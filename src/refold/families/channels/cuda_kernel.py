@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from refold.codegen.body import reductions
 from refold.codegen.cuda import CudaKernel
 from refold.families.channels.kernel import FORM
+from refold.families.rows.one_pass import one_pass, with_squares
 from refold.plan import Group
+
+# a pass more reads memory again
+_FORM = replace(FORM, reductions=lambda group: one_pass(with_squares(reductions(group))))
 
 
 class ChannelsKernel(CudaKernel):
@@ -14,7 +21,7 @@ class ChannelsKernel(CudaKernel):
     may_work_in_memory = False
 
     def __init__(self, group: Group, name: str) -> None:
-        super().__init__(group, name, FORM)
+        super().__init__(group, name, _FORM)
 
     def functor(self) -> list[str]:
         along = [self.address(o) for o in self.body.pointers() if self.body.is_along_width(o)]

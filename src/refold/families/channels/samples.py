@@ -41,6 +41,12 @@ SAMPLES = (
     ),
     Sample("softmax of many channels", lambda x: torch.softmax(x, 1), ((N, 70, 32, 33),)),
     Sample("largest of many places", lambda x: x.sin().amax(1), ((N, 3, 60, 61),)),
+    Sample("logsumexp of many places", lambda x: torch.logsumexp(x, 1), ((N, 3, 60, 61),)),
+    Sample(
+        "logsumexp of many channels",
+        lambda x: torch.logsumexp(x.tanh(), 1, keepdim=True),
+        ((N, 70, 32, 33),),
+    ),
     Sample("of slices", lambda x: torch.softmax(x, 1), ((N, 21, 1000),)),
     Sample("rows", lambda x: torch.softmax(x, -1), ((N, 5, 40, 50),), refused=True),
     Sample("columns", lambda x: x.sin().mean(0), ((N, 4000),), refused=True),

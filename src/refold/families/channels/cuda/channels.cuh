@@ -51,6 +51,11 @@ template <int kSplit> struct ChannelGroups {
   RF_FN ChannelGroups() : group(threadIdx.x / kUnits), unit(threadIdx.x % kUnits) {}
 };
 
+template <class M> RF_FN typename M::State no_values() {
+  if constexpr (std::is_same<typename M::State, typename M::Partial>::value) return M::identity();
+  else return {};
+}
+
 // What a place's channels are reduced to: of all groups' states, the same for each of them.
 template <class M, int kSplit>
 RF_FN typename M::State merged(const typename M::State& mine, const ChannelGroups<kSplit>& at) {
@@ -61,7 +66,7 @@ RF_FN typename M::State merged(const typename M::State& mine, const ChannelGroup
 #pragma unroll
   for (int w = 0; w < M::kWords; w++) words[w][at.group][at.unit] = partial.w[w];
   __syncthreads();
-  typename M::State all;
+  typename M::State all = no_values<M>();
 #pragma unroll
   for (int g = 0; g < kSplit; g++) {
     typename M::Partial next;
@@ -95,13 +100,24 @@ template <int S, class M, class V, int kSplit, class Body, class P, class C>
 RF_FN void channel_pass(const Body& body, P& place, long row0, long count, C col, const ChannelGroups<kSplit>& at) {
   constexpr int kBatch = kChannelBatch<V>, kLanes = LanesOf<V>::count;
   typename M::State states[kLanes];
+  typename M::Partial of_batches[kLanes];  // of statistics that several values are taken into at a time
+#pragma unroll
+  for (int l = 0; l < kLanes; l++) states[l] = no_values<M>(), of_batches[l] = M::identity();
   const auto take = [&](const V* x, auto how_many) {
 #pragma unroll
     for (int l = 0; l < kLanes; l++) {
-      typename M::Partial some = M::identity();
+      if constexpr (kByLane<M>) {
+        typename M::Partial some = M::identity();
 #pragma unroll
-      for (int k = 0; k < how_many.index; k++) M::accumulate(some, LanesOf<V>::get(x[k], l));
-      M::merge(states[l], some);
+        for (int k = 0; k < how_many.index; k++) M::accumulate(some, LanesOf<V>::get(x[k], l));
+        M::merge(states[l], some);
+      } else {
+        Real values[how_many.index];
+        bool counts[how_many.index];
+#pragma unroll
+        for (int k = 0; k < how_many.index; k++) values[k] = LanesOf<V>::get(x[k], l), counts[k] = true;
+        M::accumulate_batch(of_batches[l], values, counts);
+      }
     }
   };
   long c = at.group;
@@ -118,7 +134,10 @@ RF_FN void channel_pass(const Body& body, P& place, long row0, long count, C col
     take(&x, Step<1>{});
   }
 #pragma unroll
-  for (int l = 0; l < kLanes; l++) states[l] = merged<M>(states[l], at);
+  for (int l = 0; l < kLanes; l++) {
+    if constexpr (!kByLane<M>) M::merge(states[l], of_batches[l]);
+    states[l] = merged<M>(states[l], at);
+  }
   set_lanes<S, M, V>(body, place, states);
 }
 
