@@ -246,6 +246,9 @@ def test_the_flag_of_convolutions_is_read_and_guarded(
         torch.backends.cuda.matmul.allow_tf32 = not before  # that of products is another
         assert introspect.fallback_reason(wide, [x]) is None
         torch.backends.cuda.matmul.allow_tf32 = before
+        with torch.backends.cudnn.flags(enabled=False, allow_tf32=True):  # fp32 is computed then
+            assert "for convolutions" in str(introspect.fallback_reason(wide, [x]))
+            assert pipeline.default_conv_float32() == "ieee"
 
 
 def test_a_plan_with_them_runs_by_pytorch_alone() -> None:

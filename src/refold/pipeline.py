@@ -90,7 +90,9 @@ def default_float32() -> str:
 
 
 def default_conv_float32() -> str:
-    """The same of convolutions, for which PyTorch has a flag of its own."""
+    """The same of convolutions, for which PyTorch has a flag of its own: cuDNN's, if it is used."""
+    if not torch.backends.cudnn.enabled:
+        return "ieee"
     newer = getattr(torch.backends.cudnn, "conv", None)
     if newer is None:
         return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
