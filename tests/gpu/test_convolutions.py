@@ -33,17 +33,17 @@ HOW = {
     "cuda:sm_90": (("ieee", IMPLICIT), ("tf32", IMPLICIT), ("ieee", STRIPS), ("tf32", STRIPS)),
 }
 WAYS = [(target, *how) for target, ways in HOW.items() for how in ways]
+TILES = [(*way, tile) for way in WAYS for tile in way[-1].tiles]
 
 
-@pytest.mark.parametrize(("target", "kind", "kernels"), WAYS)
-@pytest.mark.parametrize("tile", ["slim", "broad"])
+@pytest.mark.parametrize(("target", "kind", "kernels", "tile"), TILES)
 @pytest.mark.parametrize("seed", range(10))
 def test_random_convolutions(
     seed: int,
-    tile: str,
     target: str,
     kind: str,
     kernels: Kernels,
+    tile: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The library computes what the kernels do not take, by sums in the same order each time."""
@@ -119,5 +119,34 @@ def test_large_images(
     fast = fast_of(module, [x], how, target)
     with torch.no_grad():
         got, truth = fast(x), copy.deepcopy(module).double()(x.double())
+    error = float((got - truth).norm() / truth.norm())
+    assert error < {"ieee": 3e-7, "tf32": 4e-4}[kind]
+
+
+# channels, features, sizes, images; and of short rows those of several images in a tile
+VOLUMES = (
+    (32, 64, (9, 40, 128), 3, "slim"),
+    (8, 64, (9, 30, 62), 5, "joined"),
+    (24, 40, (5, 20, 28), 9, "joined"),
+    (64, 64, (1, 56, 56), 7, "joined"),
+)
+
+
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("sizes", VOLUMES)
+def test_large_volumes_by_strips(
+    sizes: tuple[int, int, tuple[int, ...], int, str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    torch.manual_seed(0)
+    channels, features, (deep, high, wide), count, tile = sizes
+    flat = deep == 1
+    module = (nn.Conv2d if flat else nn.Conv3d)(channels, features, 3, padding=1).cuda()
+    x = torch.randn(count, channels, *([] if flat else [deep]), high, wide, device="cuda")
+    fast = fast_of(module, [x], choice(kind, tile, STRIPS), "cuda:sm_90")
+    with torch.no_grad():
+        assert introspect.fallback_reason(fast, [x]) is None
+        got, truth = fast(x), copy.deepcopy(module).double()(x.double())
+        assert all(torch.equal(got, fast(x)) for _ in range(20))
     error = float((got - truth).norm() / truth.norm())
     assert error < {"ieee": 3e-7, "tf32": 4e-4}[kind]
