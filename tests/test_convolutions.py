@@ -29,7 +29,6 @@ from refold.convolve import (
     Convolution,
     by_rule,
     every_schedule,
-    far_ahead,
     takes,
     tile_products,
 )
@@ -124,98 +123,6 @@ def test_the_tile_follows_from_the_number_of_features() -> None:
     assert [tile(n) for n in (16, 64, 65, 128, 192, 256)] == [
         *("slim", "slim", "broad", "broad", "slim", "broad")
     ]
-
-
-ONE = Convolution(128, 64, 128, 1, (128, 128), (126, 126), (3, 3), (1, 1), (0, 0), (1, 1))
-LARGER = Convolution(
-    *(128, 64, 64, 1, (128, 128), (256, 256), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
-)
-EACH = Convolution(16, 64, 64, 64, (512, 512), (510, 510), (3, 3), (1, 1), (0, 0), (1, 1))
-VOLUMES = Convolution(
-    *(128, 3, 16, 1, (16, 64, 64), (14, 62, 62), (3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1))
-)
-LARGER_VOLUMES = replace(
-    VOLUMES, channels=16, features=32, strides=(2, 2, 2), output_padding=(0, 0, 0)
-)
-FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or the library
-    "64 channels": (ONE, "tf32", ("tf32", "broad")),
-    "8 channels": (replace(ONE, channels=8, features=64), "tf32", ("ieee", "slim")),
-    "fp32 of 64 channels": (ONE, "ieee", None),  # kernels and rows as hi and lo do not fit
-    "3 channels": (replace(ONE, channels=3), "tf32", None),
-    "narrow rows": (replace(ONE, sizes=(68, 68), made=(66, 66)), "tf32", None),
-    "short rows": (replace(ONE, sizes=(58, 58), made=(56, 56)), "tf32", ("tf32", "joined")),
-    "shorter rows": (replace(ONE, sizes=(30, 30), made=(28, 28)), "tf32", ("tf32", "joined")),
-    "rows that fill half of what is joined": (
-        replace(ONE, sizes=(38, 38), made=(36, 36)),
-        "tf32",
-        None,
-    ),
-    "few rows": (replace(ONE, images=2), "tf32", None),
-    "a step of two": (replace(ONE, strides=(2, 2), made=(126, 126)), "tf32", None),
-    "half a tile of features": (replace(ONE, features=32), "tf32", ("tf32", "slim")),
-    "a quarter of a tile of features": (replace(ONE, features=16), "tf32", None),
-    "one tap": (replace(ONE, kernel=(1, 1)), "tf32", None),
-    "each channel by itself": (EACH, "tf32", ("ieee", "columns")),
-    "each channel by itself, few places": (replace(EACH, images=1, made=(50, 50)), "tf32", None),
-    "transposed": (LARGER, "tf32", ("tf32", "slim")),
-    "transposed in fp32": (LARGER, "ieee", None),
-    "transposed of 3 channels": (
-        replace(LARGER, channels=3, features=16),
-        "tf32",
-        ("ieee", "features16"),
-    ),
-    "transposed by a larger kernel": (replace(LARGER, kernel=(4, 4)), "tf32", ("tf32", "slim")),
-    "transposed, rows of odd length": (
-        replace(LARGER, kernel=(4, 4), made=(257, 257)),
-        "tf32",
-        ("tf32", "slim"),
-    ),
-    "transposed, short rows": (replace(LARGER, made=(100, 100)), "tf32", ("tf32", "features64")),
-    "transposed by steps of one": (replace(LARGER, strides=(1, 1)), "tf32", ("tf32", "slim")),
-    "transposed, few places": (replace(LARGER, images=1), "tf32", None),
-    "volumes of 3 channels": (VOLUMES, "tf32", ("ieee", "features16")),
-    "volumes of 3 channels, many taps": (
-        replace(VOLUMES, kernel=(6, 6, 6)),
-        "tf32",
-        ("ieee", "features16"),
-    ),
-    "volumes of 3 channels by steps": (replace(VOLUMES, strides=(2, 2, 2)), "tf32", None),
-    "volumes of 16 channels, few features": (replace(VOLUMES, channels=16), "tf32", None),
-    "volumes, short rows": (
-        replace(VOLUMES, channels=8, features=64),
-        "tf32",
-        ("ieee", "joined"),
-    ),
-    "volumes": (
-        replace(VOLUMES, channels=32, features=64, sizes=(16, 66, 130), made=(14, 64, 128)),
-        "tf32",
-        ("tf32", "slim"),
-    ),
-    "volumes of more channels than fit": (
-        replace(VOLUMES, channels=64, features=64),
-        "tf32",
-        None,
-    ),
-    "transposed volumes of few products": (LARGER_VOLUMES, "tf32", ("ieee", "features32")),
-    "transposed volumes of 108 products in fp32": (
-        replace(LARGER_VOLUMES, channels=32, features=64),
-        "ieee",
-        None,
-    ),
-    "transposed volumes by 4 taps": (
-        replace(LARGER_VOLUMES, channels=32, features=64, kernel=(4, 4, 4)),
-        "tf32",
-        ("tf32", "features64"),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", FAR_AHEAD)
-def test_by_default_ours_compute_what_they_were_measured_to_be_ahead_of(case: str) -> None:
-    c, allowed, expected = FAR_AHEAD[case]
-    way = far_ahead(allowed, HOPPER)(c)
-    assert (None if way is None else (way.kind, way.schedule.tile)) == expected
-    assert far_ahead(allowed, DEVICES[TARGET].features)(c) is None  # an A100 has no wgmma
 
 
 @contextmanager

@@ -20,10 +20,13 @@
 //   256-383    consumer warpgroup 0: wgmma, promotion, epilogue           184          64 sums, 64 of the next row
 //   384-511    consumer warpgroup 1                                       184          the same
 // Broad: a warpgroup has 64 of 128 features, both the same row of 128 places. Slim: both have the same 64 features, and
-// every other row.
+// every other row. Joined: as Slim, and a tile has rows of two or four images next to each other, where they are short.
+//
+// Volumes: a row of the result meets rows of several planes. Those of one height are one row in shared memory, whose
+// channels are (plane, channel); so a strip lies at one depth, and each row is converted once for each plane that meets it.
 //
 // Shared memory of a block (dynamic; bytes; of fp32 class weights and rows twice: hi, then lo):
-//   weights    taps x channels x features x 2   [tap][channel / 8][feature][8]; channels are padded to 16 by zeros
+//   weights    taps of a plane x channels x features x 2   [tap][channel / 8][feature][8]; channels padded to 16 by zeros
 //   rows       slots x channels x places x 2    slots modulo their number; places: 128 and what the taps reach beyond
 //   unscale    slots x (channels / 32) x (places + 1) x 4   of the places; of all of a row, or 0, or kAnyScale
 //   range      128 or 256                       the largest and the least value of each producer warp, of two batches
@@ -42,7 +45,7 @@
 #pragma once
 #include "strip_epilogue.cuh"
 #include "strip_joined.cuh"
-#include "strip_rows.cuh"
+#include "strip_products.cuh"
 
 namespace rf {
 
@@ -63,160 +66,6 @@ template <int Slots> struct RowQueue {
   }
   RF_FN void next_strip() { before += seen, seen = released = 0; }
 };
-
-// The taps of a phase along one axis, in the order in which they lie.
-template <class Axis, int Phase> struct Taps {
-  static constexpr int kFirst = Axis::first_of(Phase), kCount = Axis::count_of(Phase);
-  static RF_FN int tap(int i) { return kFirst + i * Axis::kApart; }
-  static RF_FN int at(int i) { return Axis::at(Phase, tap(i)) - Axis::kLeast; }  // from the first that any phase sees
-};
-
-// Calls use(Step<i>) for i < Count.
-template <int Count, class Use> RF_FN void for_steps(const Use& use) {
-  if constexpr (Count > 0) {
-    for_steps<Count - 1>(use);
-    use(Step<Count - 1>{});
-  }
-}
-
-// What scales back the rows that a row of the result meets, where it is the same of all and their channels; else 0.
-template <class S, class W, int Phase> RF_FN float unscale_of_rows(const StripStorage<S, W>& shared, int row) {
-  using Shape = StripShape<S, W>;
-  using High = Taps<typename Shape::High, Phase>;
-  float of_all = kAnyScale;
-  bool alike = true;
-#pragma unroll
-  for (int high = 0; high < High::kCount; high++)
-#pragma unroll
-    for (int chunk = 0; chunk < Shape::kChunks; chunk++) {
-      const float of_row = shared.unscale_row[(row + High::at(high)) % Shape::kSlots][chunk];
-      alike = alike && (of_row == kAnyScale || of_all == kAnyScale || of_row == of_all);
-      of_all = of_row == kAnyScale ? of_all : of_row;
-    }
-  return !alike ? 0.0f : of_all == kAnyScale ? 1.0f : of_all;
-}
-
-// Calls use(Step<i>) for the phases along the width that are computed together, those of which have no taps left out.
-template <class S, class W, class Use> RF_FN void for_phases_along(const Use& use) {
-  using Wide = typename StripShape<S, W>::Wide;
-  if constexpr (Taps<Wide, 0>::kCount != 0) use(Step<0>{});
-  if constexpr (Wide::kPhases == 2)
-    if constexpr (Taps<Wide, 1>::kCount != 0) use(Step<1>{});
-}
-
-// The product of a tap of 16 channels: of 128 places, or of 64, a phase along the width.
-template <int Together, int Wide> RF_FN void multiply_step(float (&acc)[64], uint64_t a, uint64_t b, bool add) {
-  if constexpr (Together == 1) wgmma_plain(acc, a, b, add);
-  else wgmma_plain_half<Wide>(acc, a, b, add);
-}
-
-// The products of all taps and channels by one chain of instructions. row: the first that is met; in TF32 class. place:
-// of a row in shared memory, where the tile begins.
-template <class S, class W, int Phase>
-RF_FN void multiply_rows(float (&acc)[64], uint32_t weights, uint32_t rows, int row, int place) {
-  using Shape = StripShape<S, W>;
-  using High = Taps<typename Shape::High, Phase>;
-  wgmma_fence();
-#pragma unroll
-  for (int high = 0; high < High::kCount; high++) {
-    const int slot = (row + High::at(high)) % Shape::kSlots;
-    const uint32_t a_row = weights + High::tap(high) * W::Wide::kKernel * Shape::kOctets * S::kTileRows * 16;
-    const uint32_t b_row = rows + slot * Shape::kRowBytes + place * 16;
-    for_phases_along<S, W>([&](auto phase) {
-      using Wide = Taps<typename Shape::Wide, phase.index>;
-#pragma unroll
-      for (int wide = 0; wide < Wide::kCount; wide++)
-#pragma unroll
-        for (int octet = 0; octet < Shape::kOctets; octet += 2)
-          multiply_step<Shape::kTogether, phase.index>(
-              acc,
-              plain_descriptor(a_row + (Wide::tap(wide) * Shape::kOctets + octet) * S::kTileRows * 16, S::kTileRows * 16),
-              plain_descriptor(b_row + (octet * Shape::kPixels + Wide::at(wide)) * 16, Shape::kPixels * 16),
-              high + wide + octet != 0);
-    });
-  }
-  wgmma_commit_group();
-}
-
-// The sums of a row of the result, products promoted to them: of a row of taps (of fp32 class: of one tap) and a chunk of
-// channels, or of one tap where places have scales of their own.
-template <class S, class W, int Phase>
-RF_FN void multiply_and_promote(float (&acc)[64], float (&partial)[64], const StripStorage<S, W>& shared, uint32_t weights,
-                                uint32_t rows, int row, int place, int lane) {
-  using Shape = StripShape<S, W>;
-  using High = Taps<typename Shape::High, Phase>;
-  constexpr int kChunk = Shape::kChunkOctets, kEach = 64 / Shape::kTogether;
-#pragma unroll
-  for (int i = 0; i < 64; i++) acc[i] = partial[i] = 0.0f;
-#pragma unroll 1
-  for (int high = 0; high < High::kCount; high++) {
-    const int slot = (row + High::at(high)) % Shape::kSlots;
-    const uint32_t a_row = weights + High::tap(high) * W::Wide::kKernel * Shape::kOctets * S::kTileRows * 16;
-    const uint32_t b_row = rows + slot * Shape::kRowBytes + place * 16;
-    const auto of_phase = [&](auto phase) {
-      constexpr int kFirst = kEach * phase.index;  // of its sums
-      using Wide = Taps<typename Shape::Wide, phase.index>;
-      // Taps whose products are promoted together. Of fp32 class each by itself: three taps of 8 channels at a time were
-      // measured to err 1.6 times as much as eager, one at a time as much.
-      constexpr int kMost = S::Mode::kSplit ? 1 : 5, kAtOnce = kMost < Wide::kCount ? kMost : Wide::kCount;
-      const auto multiply = [&](int tap0, auto taps, auto octets, int chunk) {  // so many taps, octets of a chunk
-        wgmma_fence();
-        // the small products first: tensor cores cut what they add off, by the size of the sum so far
-#pragma unroll
-        for (int term = S::Mode::kSplit ? 0 : 2; term < 3; term++)
-#pragma unroll
-          for (int t = 0; t < taps.index; t++)
-#pragma unroll
-            for (int octet = 0; octet < octets.index; octet += 2) {
-              const int channel = kChunk * chunk + octet, piece_a = term == 0, piece_b = term == 1;
-              const bool first = term == (S::Mode::kSplit ? 0 : 2) && t == 0 && octet == 0;
-              multiply_step<Shape::kTogether, phase.index>(
-                  partial,
-                  plain_descriptor(a_row + piece_a * Shape::kWeightPiece +
-                                       (Wide::tap(tap0 + t) * Shape::kOctets + channel) * S::kTileRows * 16,
-                                   S::kTileRows * 16),
-                  plain_descriptor(b_row + piece_b * Shape::kRowPiece +
-                                       (channel * Shape::kPixels + Wide::at(tap0 + t)) * 16,
-                                   Shape::kPixels * 16),
-                  !first);
-            }
-        wgmma_commit_group();
-        wgmma_wait_group<0>();
-      };
-      const auto add_chunk = [&](auto octets, int chunk) {
-        const float of_row = shared.unscale_row[slot][chunk];
-        const auto promote = [&] {
-#pragma unroll
-          for (int i = kFirst; i < kFirst + kEach; i++) acc[i] = fmaf(partial[i], of_row, acc[i]);
-        };
-        if (of_row != 0.0f) {
-#pragma unroll 1
-          for (int tap = 0; tap + kAtOnce <= Wide::kCount; tap += kAtOnce) {
-            multiply(tap, Step<kAtOnce>{}, octets, chunk);
-            promote();
-          }
-          if constexpr (Wide::kCount % kAtOnce != 0) {
-            multiply(Wide::kCount - Wide::kCount % kAtOnce, Step<Wide::kCount % kAtOnce>{}, octets, chunk);
-            promote();
-          }
-        } else {
-#pragma unroll 1
-          for (int tap = 0; tap < Wide::kCount; tap++) {
-            multiply(tap, Step<1>{}, octets, chunk);
-            const float* of_place = shared.unscale[slot][chunk] + Wide::at(tap) + place + 2 * (lane % 4);
-#pragma unroll
-            for (int i = kFirst; i < kFirst + kEach; i++)
-              acc[i] = fmaf(partial[i], of_place[8 * (i % kEach / 4) + i % 2], acc[i]);
-          }
-        }
-      };
-#pragma unroll 1
-      for (int chunk = 0; chunk < Shape::kOctets / kChunk; chunk++) add_chunk(Step<kChunk>{}, chunk);
-      if constexpr (Shape::kOctets % kChunk != 0) add_chunk(Step<Shape::kOctets % kChunk>{}, Shape::kOctets / kChunk);
-    };
-    for_phases_along<S, W>(of_phase);
-  }
-}
 
 // What a warpgroup computes at a time: a phase of a row of places, and of its tiles one.
 struct StripTile {
