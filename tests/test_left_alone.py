@@ -101,3 +101,42 @@ def test_a_hook_that_was_there_before_acts_once() -> None:
         torch.testing.assert_close(fast(x), eager)
         hook.remove()
         torch.testing.assert_close(fast(x) * 3, eager)
+
+
+def _hook(part: nn.Module) -> Any:
+    return part.register_forward_hook(lambda module, given, result: result * 3).remove
+
+
+def _hook_before(part: nn.Module) -> Any:
+    return part.register_forward_pre_hook(lambda module, given: (given[0] * 3,)).remove
+
+
+def _own_forward(part: nn.Module) -> Any:
+    forward = part.forward
+    part.forward = lambda x: forward(x) * 3
+    return lambda: delattr(part, "forward")
+
+
+@pytest.mark.parametrize("add", [_hook, _hook_before, _own_forward])
+def test_what_acts_around_a_part_may_go(add: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        plain = model(x)
+        remove = add(model[0])
+        around = model(x)
+        fast = refold.optimize(model, x, measure=False)
+        torch.testing.assert_close(fast(x), around)
+        remove()
+        torch.testing.assert_close(fast(x), plain)
+    # a forward of its own counts as a setting that has changed
+    assert refold.status(fast).fast or add is _own_forward
+
+
+def test_a_users_hook_sees_no_tensor_of_optimize() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    seen: list[torch.Tensor] = []
+    model[0].register_forward_hook(lambda module, given, result: seen.append(result))
+    refold.optimize(model, torch.randn(3, 4), measure=False)
+    assert not seen

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from refold.capture import Captured, CaptureError, Example, kept
 from refold.capture.arguments import Arguments
+from refold.capture.twin import NoTwin, twin_of
 from refold.ir import Graph, Node
 from refold.ir.evaluate import concrete
 from refold.ir.ops import CONVOLUTIONS
@@ -90,6 +91,10 @@ def samples_of(
         raise Unmeasured(f"the size {error} is read from no argument") from error
     fitting = [_part(v, shape) for v, shape in zip(given, shapes, strict=True)]
     fixed = _parameters(module, captured, graph)
+    try:
+        alone = twin_of(module)  # hooks act around what was captured
+    except NoTwin:
+        alone = module
 
     def make(name: str, draw: int) -> Sample:
         tensors = [_variant(v, name, draw) for v in fitting]
@@ -102,7 +107,7 @@ def samples_of(
         # a forward that asks how its arguments lie is not asked about copies that lie otherwise
         alike = all(f.strides in (None, t.stride()) for f, t in zip(fields, tensors, strict=True))
         eager = (
-            _eager(lambda: arguments.call(module, tensors)[0], module, captured, sizes)
+            _eager(lambda: arguments.call(alone, tensors)[0], alone, captured, sizes)
             if alike
             else None
         )

@@ -22,7 +22,7 @@ from refold.capture.captured import Captured
 from refold.capture.kept import kept
 from refold.capture.program import Lifted, blamed, exported
 from refold.capture.reader import Leak, Reader
-from refold.capture.twin import NoTwin, twin_of
+from refold.capture.twin import NoTwin, has_hooks, twin_of
 from refold.capture.values import FREE, Axes, Bound, CaptureError, SizeError, Unsupported
 from refold.capture.watch import Watch, owner_of
 
@@ -49,7 +49,7 @@ def capture(
             try:
                 twin = twin_of(module)
             except NoTwin:
-                twin = module
+                twin = _without_hooks(module)
             try:
                 twin.train(training)
             except NotImplementedError as error:  # of programs by torch.export
@@ -58,9 +58,16 @@ def capture(
                 return _captured(twin, module, arguments, bound)
             except Leak:
                 module.train(training)
-                return _captured(module, module, arguments, bound)
+                return _captured(_without_hooks(module), module, arguments, bound)
     finally:
         torch.set_rng_state(rng)
+
+
+def _without_hooks(module: torch.nn.Module) -> torch.nn.Module:
+    """The module itself, where no hook would be captured with it, which may go later."""
+    if has_hooks(module):
+        raise CaptureError("it has hooks, and no copy without them can be made")
+    return module
 
 
 def _captured(

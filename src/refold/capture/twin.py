@@ -2,7 +2,8 @@
 
 torch.export leaves weak references on the parameters that it sees, by which `swap_tensors` and a
 conversion that swaps would fail later; and forward may set attributes. The twin has the same tree
-of modules, copied shallowly. Each tensor is another view of the same memory: no element is copied.
+of modules, copied shallowly, without hooks. Each tensor is another view of the same memory: no
+element is copied.
 """
 
 from __future__ import annotations
@@ -31,9 +32,25 @@ def twin_of(module: torch.nn.Module) -> torch.nn.Module:
         raise NoTwin(str(error)) from error
 
 
+def has_hooks(module: torch.nn.Module) -> bool:
+    """Does anything act around a forward in it, or stand in one's place?"""
+    return any(
+        "forward" in vars(m) or any(vars(m).get(h) for h in _HOOKS) for m in module.modules()
+    )
+
+
 _LISTS = (list, tuple, set, frozenset, torch.Size)
 _DICTS = (dict, OrderedDict)
 _DEPTH = 150
+# What acts around a forward, and a forward that is a module's own, may go; while one is there the
+# original is taken. So what is captured is without them.
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
 
 
 class _Copies:
@@ -81,7 +98,10 @@ class _Copies:
         # not kind.__new__: that of a GraphModule makes a class without a forward
         copied: torch.nn.Module = self._keep(module, object.__new__(kind))
         for name, value in vars(module).items():
-            copied.__dict__[name] = self.of(value, depth + 1)
+            if name in _HOOKS:
+                copied.__dict__[name] = type(value)()
+            elif name != "forward":
+                copied.__dict__[name] = self.of(value, depth + 1)
         return copied
 
     def _holder(self, value: Any, depth: int) -> Any:
