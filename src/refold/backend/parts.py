@@ -24,8 +24,13 @@ from refold.capture.aot import COPY, AotReader
 from refold.capture.owner import shows
 from refold.capture.values import CaptureError, Value
 from refold.ir import Dim, Sym
+from refold.ir.ops import CONVOLUTIONS
 
 CALLED = 10e-6  # seconds of an operator's call beside its kernels'
+
+# calls that stand between parts: of a part with a convolution that is the larger one, what the
+# products beside it gain would be no gain
+_APART = {"aten", *CONVOLUTIONS}
 
 Node = torch.fx.Node
 
@@ -102,7 +107,7 @@ class _Known(AotReader):
                 self._visit(node)
                 made = self.env[node]
                 values = made if isinstance(made, list) else [made]
-                if all(isinstance(v, Value) and v.node.op != "aten" for v in values):
+                if all(isinstance(v, Value) and v.node.op not in _APART for v in values):
                     found.add(node)
             except Exception:  # whatever it is, the call is Inductor's
                 self.env[node] = self._unknown(node.meta.get("val"), node.name)

@@ -19,9 +19,11 @@ from refold.capture.owner import owner
 from refold.capture.program import draws_nothing
 from refold.capture.results import other_than_rows, view_of
 from refold.capture.values import CaptureError, SizeError, Value
+from refold.capture.values import value as of_shape
 from refold.ir import Dim, Graph, Output, Sym, leaf
 
 COPY = torch.ops.aten.copy_.default
+AS_STRIDED = torch.ops.aten.as_strided.default
 
 
 def read_aot(graph: torch.fx.Graph) -> Captured:
@@ -132,7 +134,12 @@ class AotReader(Calls):
                 self._shape(meta)
                 if meta.device != self.device and meta.dim():
                     raise CaptureError(f"tensors lie on {meta.device} and {self.device}")
-        self.env[node] = self.call(node)
+        source = node.args[0] if node.args else None
+        made = self.env.get(source) if isinstance(source, torch.fx.Node) else None
+        if target is AS_STRIDED and isinstance(made, Value) and _is_reshaped(node):
+            self.env[node] = of_shape(made.node, self._shape(node.meta["val"]))
+        else:
+            self.env[node] = self.call(node)
 
     def _results(self) -> tuple[Built, list[Output]]:
         outputs: list[Output] = []
@@ -185,6 +192,24 @@ def draws(node: torch.fx.Node) -> bool:
     if torch.Tag.nondeterministic_seeded in target.tags:
         return not draws_nothing(target, node.args, node.kwargs)
     return _DRAWING.match(target.overloadpacket.__name__) is not None
+
+
+def _is_reshaped(node: torch.fx.Node) -> bool:
+    """Does a call of as_strided show all of a value in the order in which it lies, by another
+    shape? Decompositions drop axes of length 1 in this way."""
+    source = node.args[0]
+    before = source.meta.get("val") if isinstance(source, torch.fx.Node) else None
+    after = node.meta.get("val")
+    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+        return False
+    numbers = [*before.shape, *before.stride(), *after.shape, *after.stride()]
+    return (
+        all(isinstance(n, int) for n in numbers)
+        and before.is_contiguous()
+        and after.is_contiguous()
+        and before.numel() == after.numel()
+        and before.storage_offset() == after.storage_offset()
+    )
 
 
 def is_fake(value: object) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from refold.capture.registry import HANDLERS, Out, need, result
+from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Value
 from refold.ir import Node, as_scalar, make
 
@@ -97,3 +97,25 @@ def _transposed(places: int) -> Callable[..., Value]:
 for _places in (1, 2, 3):
     HANDLERS[f"conv{_places}d"] = _convolution(_places)
     HANDLERS[f"conv_transpose{_places}d"] = _transposed(_places)
+
+
+@handles("convolution")
+def _any(
+    out: Out,
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> Value:
+    """What all of the others are once autograd has taken them apart."""
+    places = x.rank - 2
+    need(places in (1, 2, 3), "a convolution along another number of axes")
+    given = (out, x, w, bias, stride, padding)
+    if transposed:
+        return _transposed(places)(*given, output_padding, groups, dilation)
+    return _convolution(places)(*given, dilation, groups)

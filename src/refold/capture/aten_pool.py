@@ -162,4 +162,20 @@ for _places in (1, 2, 3):
     if _places > 1:
         _mean = _avg_pool(_places)
         HANDLERS[f"avg_pool{_places}d"] = _mean
-        HANDLERS[f"adaptive_avg_pool{_places}d"] = _adaptive(_places, "mean", _mean)
+        _adapted = _adaptive(_places, "mean", _mean)
+        HANDLERS[f"adaptive_avg_pool{_places}d"] = _adapted
+        HANDLERS[f"_adaptive_avg_pool{_places}d"] = _adapted  # what autograd records of it
+
+
+@handles("prims._low_memory_max_pool_with_offsets")
+def _with_offsets(
+    out: list[Out],
+    x: Value,
+    size: list[int],
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,
+) -> Any:
+    """As Inductor writes a pooling that gives, beside values, where in its window each was."""
+    return _max_pool(len(size))(out, x, size, stride, padding, dilation, ceil_mode)
