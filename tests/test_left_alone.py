@@ -111,13 +111,20 @@ def _hook_before(part: nn.Module) -> Any:
     return part.register_forward_pre_hook(lambda module, given: (given[0] * 3,)).remove
 
 
+def _global_hook(part: nn.Module) -> Any:
+    def act(module: nn.Module, given: Any, result: torch.Tensor) -> torch.Tensor | None:
+        return result * 3 if isinstance(module, type(part)) else None
+
+    return nn.modules.module.register_module_forward_hook(act).remove
+
+
 def _own_forward(part: nn.Module) -> Any:
     forward = part.forward
     part.forward = lambda x: forward(x) * 3
     return lambda: delattr(part, "forward")
 
 
-@pytest.mark.parametrize("add", [_hook, _hook_before, _own_forward])
+@pytest.mark.parametrize("add", [_hook, _hook_before, _global_hook, _own_forward])
 def test_what_acts_around_a_part_may_go(add: Any) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).eval()

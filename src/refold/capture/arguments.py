@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,13 +110,29 @@ class Arguments:
         arguments = {n: together(t, tensors, made, n) for n, t in self.trees.items()}
         bound = inspect.BoundArguments(self.bound.signature, arguments)
         before = {path: _parts(made[path], c.tree) for c in self.containers if (path := c.path)}
-        result = module.forward(*bound.args, **bound.kwargs)
+        with _no_global_hooks():
+            result = module.forward(*bound.args, **bound.kwargs)
         for container in self.containers:
             if _parts(made[container.path], container.tree) != before[container.path]:
                 raise CaptureError(f"forward changes its argument {container.path}")
         self.alive = made  # their ids are theirs while they live
         starred = {c.path for c in self.containers if c.starred}
         return result, {id(v): path for path, v in made.items() if path not in starred}
+
+
+@contextlib.contextmanager
+def _no_global_hooks() -> Iterator[None]:
+    """Without what acts around the forward of every module, which may go later."""
+    shared: Any = torch.nn.modules.module
+    names = ("_global_forward_hooks", "_global_forward_pre_hooks")
+    before = [getattr(shared, name) for name in names]
+    try:
+        for name in names:
+            setattr(shared, name, OrderedDict())
+        yield
+    finally:
+        for name, hooks in zip(names, before, strict=True):
+            setattr(shared, name, hooks)
 
 
 def _parts(value: Any, tree: Built) -> tuple[Any, ...] | None:
