@@ -125,6 +125,18 @@ def test_a_way_that_is_not_accurate_is_out(wrong: bool) -> None:
     assert wrong is False or sides.best is None
 
 
+@pytest.mark.parametrize(("channels", "kind"), [(8, "ieee"), (64, "tf32")])
+def test_of_few_products_a_library_in_tf32_is_not_followed(
+    monkeypatch: pytest.MonkeyPatch, channels: int, kind: str
+) -> None:
+    """At other sizes it computes them in fp32."""
+    monkeypatch.setattr(tune_images, "_error", lambda *given: 3e-4)
+    monkeypatch.setattr(tune_images, "_built", lambda *given: [])
+    c = Convolution(2, channels, 24, 1, (9, 8), (7, 6), (3, 3), (1, 1), (0, 0), (1, 1))
+    sides = measured(c, "tf32", HOPPER, lambda *given: pytest.fail("nothing is built"), "cpu")
+    assert sides.kind == kind
+
+
 def test_each_kernel_has_its_likely_tile() -> None:
     for kind in ("ieee", "tf32"):
         names = [w.schedule.kernels.name for w in likely(SIZES, kind, HOPPER)]

@@ -3,7 +3,7 @@
 A side is a whole emitted module of one convolution, its bias and a pointwise function: our kernel,
 or PyTorch's call and a kernel for what follows. What our kernel computes has to be as near float64
 as PyTorch's call is: a class of accuracy is what the library was measured to have, whatever the
-flag allows.
+flag allows, and fp32's where the library has it at other sizes (`convolve.kind_of`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ import torch
 from torch import nn
 
 from refold import turns
-from refold.convolve import KERNELS, ON_CPU, Algorithm, Convolution, candidates, tile_products
+from refold.convolve import (
+    KERNELS,
+    ON_CPU,
+    Algorithm,
+    Convolution,
+    candidates,
+    kind_of,
+    tile_products,
+)
 from refold.measure import clock
 from refold.tune import Table
 
@@ -180,7 +188,8 @@ def measured(
     with torch.no_grad():
         truth = copy.deepcopy(module).double()(x[:1].double())
         library = _error(module, x, truth)
-        kind = allowed if library > _TF32_ERROR else "ieee"
+        # of few products cuDNN computes fp32 at some sizes and TF32 at others, of the same weights
+        kind = kind_of(c, allowed) if library > _TF32_ERROR else "ieee"
         if not features:
             kind, algorithms = "ieee", [ON_CPU]
         else:
