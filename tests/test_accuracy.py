@@ -278,6 +278,20 @@ def test_the_batch_is_cut_and_modes_stay() -> None:
     assert module(x).shape == (5000,)
 
 
+@pytest.mark.parametrize(("form", "smallest"), [(nn.Conv2d, 4), (nn.Linear, 16)])
+def test_of_large_images_a_few_are_enough(
+    monkeypatch: pytest.MonkeyPatch, form: type[nn.Module], smallest: int
+) -> None:
+    """Each has many places; of rows a batch norm would have too few."""
+    for name in ("WORK", "SLOW"):
+        monkeypatch.setattr(accuracy.samples, name, 1.0)
+    flat = form is nn.Linear
+    module = Of(lambda s, x: torch.relu(s.f(x)), f=form(8, 8) if flat else form(8, 8, 3)).eval()
+    meter, _ = meter_of(module, torch.randn(64, 8) if flat else torch.randn(64, 8, 9, 9))
+    assert meter.samples is not None
+    assert meter.samples.get("the example").eager[0].shape[0] == smallest
+
+
 def test_bfloat16_is_held_to_its_own_precision() -> None:
     module = Of(lambda s, x: torch.relu(s.f(x)).sum(-1), f=linear()).eval().bfloat16()
     meter, graph = meter_of(module, torch.randn(32, 40).bfloat16())

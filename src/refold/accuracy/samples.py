@@ -23,6 +23,8 @@ SCALES = (1e15, 1e-15)
 WORK = 3e8  # multiplications that one evaluation may take, unless the smallest batch takes more
 MOST = 2e10  # more are not measured
 ROWS = 16  # the smallest batch
+SLOW = 2e9  # from so many on a batch of images, of many places each, is cut further
+IMAGES = 4  # the smallest batch of these
 
 Values = dict[Node, torch.Tensor]
 
@@ -155,10 +157,12 @@ def _variant(v: torch.Tensor, name: str, draw: int) -> torch.Tensor:
 def _cut(captured: Captured, graph: Graph, sizes: dict[str, int]) -> dict[str, int]:
     """Smaller sizes where the example's take too long: the leading one first."""
     leading = sorted(sizes, key=lambda s: captured.symbol_sources()[s][1])
-    for name in leading:
-        least = max(ROWS, captured.ranges.get(name, (0, None))[0])
-        while _work(graph, sizes) > WORK and sizes[name] > least:
-            sizes[name] = max(least, sizes[name] // 2)
+    of_images = any(n.op in CONVOLUTIONS for n in graph.nodes())
+    for most, smallest in ((WORK, ROWS), (SLOW, IMAGES))[: 2 if of_images else 1]:
+        for name in leading:
+            least = max(smallest, captured.ranges.get(name, (0, None))[0])
+            while _work(graph, sizes) > most and sizes[name] > least:
+                sizes[name] = max(least, sizes[name] // 2)
     if _work(graph, sizes) > MOST:
         raise Unmeasured("the example is too large, and its batch cannot be cut")
     return sizes
