@@ -87,6 +87,11 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
         "ieee",
         None,
     ),
+    "transposed volumes by 5 taps": (
+        replace(LARGER_VOLUMES, channels=16, features=64, kernel=(5, 5, 5)),
+        "tf32",
+        None,
+    ),
     "transposed volumes by 4 taps": (
         replace(LARGER_VOLUMES, channels=32, features=64, kernel=(4, 4, 4)),
         "tf32",

@@ -65,7 +65,7 @@ PANELS = Kernels(
 # places before a tile
 _SHARED, _MARGIN = 232448 - 512, 3
 # of a sum's products, from how many on PyTorch's library is taken to use TF32 where it is allowed
-LEAST_TF32 = 512
+LEAST_TF32, _MOST_TAPS_TF32 = 512, 4
 # features and products of a group below which most of a tile of the tensor cores is empty
 LEAST_FEATURES, LEAST_DEPTH = 16, 16
 # a product by patches by the tile's features: few features meet as many elements of a patch (files
@@ -356,8 +356,12 @@ def _fit_strips(strips: Schedule, c: Convolution, kind: str) -> bool:
 
 
 def kind_of(convolution: Convolution, allowed: str) -> str:
-    """The accuracy of what PyTorch's library is taken to compute."""
-    return allowed if convolution.depth >= LEAST_TF32 else "ieee"
+    """The accuracy of what PyTorch's library is taken to compute: of transposed volumes by more
+    than four taps it was measured to be fp32's, however many products there are (file 78)."""
+    many_taps = len(convolution.sizes) > 2 and max(convolution.kernel) > _MOST_TAPS_TF32
+    if convolution.depth < LEAST_TF32 or (convolution.transposed and many_taps):
+        return "ieee"
+    return allowed
 
 
 def tile_products(schedule: Schedule, c: Convolution) -> float:
