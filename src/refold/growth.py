@@ -17,8 +17,8 @@ from refold import pipeline, twin
 from refold.capture import Example
 from refold.derive import Options
 
-MOST = 4  # further forms of one module that get kernels
-TRIES = 8  # further forms that are tried: some cannot be captured
+MOST = 8  # further forms of one module that get kernels: a loop that generates has five or more
+TRIES = 12  # further forms that are tried: some cannot be captured
 _log = logging.getLogger("refold")
 _busy = threading.Lock()
 
