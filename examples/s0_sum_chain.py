@@ -1193,8 +1193,9 @@ template <class V> RF_FN V mul_rn(Real a, Real b) {
 // Math: the functions that generated bodies call, as accurate as PyTorch's own CUDA kernels.
 //
 // Every function is the full-precision one of CUDA's math library (at most 2 ulp for those used
-// here): nothing compiled from this file may be built with -use_fast_math, which would change them
-// silently. Minimum and maximum give NaN where either side is NaN, as torch does and fmaxf does not.
+// here), or ours where that one branches: nothing compiled from this file may be built with
+// -use_fast_math, which would change them silently. Minimum and maximum give NaN where either side
+// is NaN, as torch does and fmaxf does not.
 
 #ifdef __FAST_MATH__
 #error "-use_fast_math trades the accuracy that is promised here: build without it"
@@ -2420,7 +2421,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_1183725f1d79"
+_REFOLD_NAME = "refold_sm_90_0ec9b58f984e"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

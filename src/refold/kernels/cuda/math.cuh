@@ -1,8 +1,9 @@
 // Math: the functions that generated bodies call, as accurate as PyTorch's own CUDA kernels.
 //
 // Every function is the full-precision one of CUDA's math library (at most 2 ulp for those used
-// here): nothing compiled from this file may be built with -use_fast_math, which would change them
-// silently. Minimum and maximum give NaN where either side is NaN, as torch does and fmaxf does not.
+// here), or ours where that one branches: nothing compiled from this file may be built with
+// -use_fast_math, which would change them silently. Minimum and maximum give NaN where either side
+// is NaN, as torch does and fmaxf does not.
 #pragma once
 #include "functor.cuh"
 

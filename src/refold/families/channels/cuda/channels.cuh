@@ -20,9 +20,11 @@
 // and 91 of KernelBench's level 2 less their convolutions, of 2 million places each: some 900 and 6300 us). Groups merge
 // their partials first to last.
 //
-//   kSplit   registers (nvcc 13.0, sm_90a): softmax, norm; logsumexp, smallest; smallest by four   shared memory
-//   1        40; 32; 40                                                                            none
-//   8        40; 32                                                                                1 KB a word of a partial
+//   kSplit   registers (nvcc 13.0, sm_90a): softmax, norm; logsumexp, smallest; these two by four   shared memory
+//   1        47, 40; 32, 32; 60, 40                                                                none
+//   8        48, 40; 39, 32                                                                        1 KB a word of a partial
+//
+// A largest value and the sum of exponentials below it, a mean and squared deviations, are statistics of one pass.
 //
 // Results do not depend on the device: kSplit follows from the sizes alone.
 #pragma once
