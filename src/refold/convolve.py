@@ -283,7 +283,7 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
         least = _LEAST_TRANSPOSED if c.transposed else _LEAST_OF_ROW
 
         def fills(w: Algorithm) -> bool:
-            """Whether rows, and there are enough, and features fill most of its tiles."""
+            """Are there enough rows, and do rows and features fill most of its tiles?"""
             joined = c.joined if w.schedule.tile == "joined" else 1
             rows = c.images // joined * prod(a.places for a in c.axes[:-1])
             along = full(c.axes[-1].places * joined, 128, least)
@@ -377,7 +377,7 @@ def tile_products(schedule: Schedule, c: Convolution) -> float:
         depth = patches.depth(each, c.at_once(schedule), c.axes)
         return waves * PROCESSORS * high * wide * depth * _OF_PATCHES[high]
     columns = -(-c.pixels // wide)
-    if schedule.kernels is STRIPS:  # rows are not joined; a place has all phases
+    if schedule.kernels is STRIPS:  # a tile has no two rows of an image; a place has all phases
         joined = c.joined if schedule.tile == "joined" else 1
         rows = -(-c.images // joined) * prod(a.places for a in c.axes[:-1])
         columns = rows * -(-c.axes[-1].places // wide)
