@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 import torch
+import torch.utils.flop_counter
 from torch import nn
 
 import refold
@@ -84,6 +85,34 @@ def test_kernels_for_another_form_are_made_beside_other_threads_calls(monkeypatc
     assert modes == {False} and len(twin.state_of(fast).programs) == 2
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name]), name
+
+
+@pytest.mark.parametrize("apart", ["vmap", "jvp", "autocast", "a subclass", "a mode"])
+def test_a_call_that_no_program_takes_makes_no_kernels_and_leaves_its_form(apart):
+    """The call of that form that comes behind it gets its kernels."""
+    fast = refold.optimize(Options().eval(), torch.randn(4, WIDTH), measure=False)
+    known, x = copy.deepcopy(twin.original(fast)), torch.randn(1, WIDTH)
+    calls = {
+        "vmap": lambda m: torch.func.vmap(m)(x[:, None]),
+        "jvp": lambda m: torch.func.jvp(m, (x,), (x,))[1],
+        "autocast": lambda m: _within(torch.autocast("cpu", torch.bfloat16), m, x),
+        "a subclass": lambda m: m(x.as_subclass(_Own)).as_subclass(torch.Tensor),
+        "a mode": lambda m: _within(torch.utils.flop_counter.FlopCounterMode(display=False), m, x),
+    }
+    with torch.no_grad():
+        torch.testing.assert_close(calls[apart](fast), calls[apart](known))
+        assert len(twin.state_of(fast).programs) == 1
+        torch.testing.assert_close(fast(x), known(x))
+        assert refold.status(fast).fast, refold.status(fast)
+
+
+class _Own(torch.Tensor):
+    pass
+
+
+def _within(context, module, x):
+    with context:
+        return module(x)
 
 
 def test_training_makes_no_kernels_for_its_calls():

@@ -78,6 +78,8 @@ class Growth:
             return None
         if torch.is_grad_enabled() and any(p.requires_grad for p in fast.parameters()):
             return None  # gradients are wanted: the original would run
+        if any(_is_apart(p, args, kwargs) for p in refused):
+            return None
         key = form(args, kwargs)
         if key in self.tried or not _busy.acquire(blocking=False):
             return None
@@ -145,6 +147,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.is_inference():
         return torch.empty_like(value).copy_(value)
     return value
+
+
+def _is_apart(program: twin.Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """True of a call under modes, tracers and transforms, and of one that gives tensors of other
+    classes: no program would take it, and its form may come again without them."""
+    space = program.namespace
+    tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
+    if space._refold_traced() or any(type(v) is not torch.Tensor for v in tensors):
+        return True
+    device = max((v.get_device() for v in tensors), default=-1)
+    return space._refold_context(device, space._refold_file.kind) is not None
 
 
 def _is_unlike(
