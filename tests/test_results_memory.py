@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
 
 import refold
-from refold import pipeline
+from refold import pipeline, twin
 from refold.derive import Options
 from refold.emit.load import load_text
 
@@ -76,3 +78,61 @@ def test_attention_lies_as_in_eager_which_has_another_way_in_eval_mode() -> None
         torch.testing.assert_close(made, expected)
         assert refold.status(fast).fast
         assert made.stride() == expected.stride(), training
+
+
+class Follows(nn.Module):
+    """Results follow the order in which the argument lies, but for the product and the softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.relu(self.fc(x))
+        return torch.tanh(x * 2) + 1, x + y, y * 2, torch.softmax(x, -1), x[..., :3]
+
+
+class FollowsNot(Follows):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.relu(self.fc(torch.tanh(x))).softmax(-1), x[..., :3]
+
+
+def _orders(rank: int) -> list[torch.Tensor]:
+    """Arguments of one shape that lie in memory in every order; parts of larger ones; expanded."""
+    sizes = (5, 4, 6, 8)[-rank:]
+    whole = torch.randn(*sizes)
+    found = []
+    for order in itertools.permutations(range(rank)):
+        back = [order.index(axis) for axis in range(rank)]
+        found.append(whole.permute(order).contiguous().permute(back))
+    return [*found, torch.randn(*(2 * n for n in sizes))[tuple(slice(n) for n in sizes)]]
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4])
+@pytest.mark.parametrize("example", ["in rows", "transposed"])
+def test_results_lie_as_eagers_do_whatever_order_the_arguments_lie_in(
+    rank: int, example: str
+) -> None:
+    """Kernels are made for each order that comes: what reads a result as a view finds it there."""
+    module = Follows().eval()
+    first, *_, last, part = _orders(rank)
+    given = [first, last, part, *(_orders(rank)[1:-2][:2]), first]
+    fast = refold.optimize(module, first if example == "in rows" else last, measure=False)
+    with torch.no_grad():
+        for x in given:
+            for got, expected in zip(fast(x), twin.original(fast)(x), strict=True):
+                torch.testing.assert_close(got, expected)
+                assert got.stride() == expected.stride(), x.stride()
+            assert refold.status(fast).fast, refold.status(fast)
+
+
+def test_the_order_that_no_result_follows_is_not_compared() -> None:
+    module = FollowsNot().eval()
+    fast = refold.optimize(module, torch.randn(4, 6, 8), measure=False)
+    with torch.no_grad():
+        for x in _orders(3):
+            for got, expected in zip(fast(x), twin.original(fast)(x), strict=True):
+                torch.testing.assert_close(got, expected)
+                assert got.stride() == expected.stride()
+            assert refold.status(fast).fast
+    assert len(twin.state_of(fast).programs) == 1

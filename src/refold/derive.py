@@ -16,7 +16,7 @@ from refold.emit.held import held, own_bytes
 from refold.emit.module import Mode
 from refold.engine import Ban, Optimized, Step, optimize
 from refold.ir import Node
-from refold.layouts import images_in_channels, with_other_layouts
+from refold.layouts import images_in_channels, with_orders, with_other_layouts
 from refold.plan import Plan
 from refold.planner import PlanPricer
 
@@ -83,7 +83,8 @@ def captures(module: torch.nn.Module, example: Example | Sequence[Any]) -> Modes
             # sizes that stood in the way of one mode stand in the other's
             known = captured[0].bound if captured and isinstance(captured[0], Captured) else FREE
             one = capture(module, example, training=training, bound=known)
-            captured.append(with_other_layouts(module, Example.of(example), one))
+            given = Example.of(example)
+            captured.append(with_orders(module, given, with_other_layouts(module, given, one)))
         except CaptureError as error:
             captured.append(error)
     return tuple(captured)

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from refold import pipeline, twin
 from refold.capture import Example
 from refold.derive import Options
+from refold.runtime.calls import _refold_order
 
 MOST = 8  # further forms of one module that get kernels: a loop that generates has five or more
 TRIES = 12  # further forms that are tried: some cannot be captured
@@ -37,18 +38,26 @@ def measured(result: pipeline.Result) -> dict[str, dict[str, float]]:
 
 
 def form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """What a plan is made for: containers, other values, of tensors the dtype, the device, the rank
-    and which sizes are 1: torch.export takes a size of 1 for a constant, as torch.compile does."""
+    """What a plan is made for: containers, other values, of tensors the dtype, the device, the
+    rank, in which order dimensions lie in memory if it is not their own, and which sizes are 1:
+    torch.export takes a size of 1 for a constant, as torch.compile does."""
     leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
     parts = [str(spec)]
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             sizes = "".join("1" if n == 1 else "n" for n in leaf.shape)
-            parts.append(f"{leaf.dtype} {sizes} {leaf.device.type}")
+            parts.append(f"{leaf.dtype} {sizes} {leaf.device.type}{_order(leaf)}")
         else:
             plain = isinstance(leaf, (bool, int, float, str, enum.Enum, type(None)))
             parts.append(f"{type(leaf).__name__} {leaf!r}"[:80] if plain else type(leaf).__name__)
     return "; ".join(parts)
+
+
+def _order(leaf: torch.Tensor) -> str:
+    if leaf.layout is not torch.strided:
+        return f" {leaf.layout}"
+    order = _refold_order(leaf)
+    return "" if order == (*range(leaf.dim()),) else f" {order}"
 
 
 @dataclass

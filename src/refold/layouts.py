@@ -3,7 +3,8 @@
 PyTorch's results follow their arguments: a model that is given images with their channels last
 returns such images. The strides of an export are those of its example alone. So eager is asked once
 more, with the example's images the other way, and the emitted forward lays out a result as eager
-would for the call's own images.
+would for the call's own images. Other arguments have to lie in the example's order of dimensions
+where results follow it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from refold.capture import Captured, Example, kept
 from refold.capture.arguments import Arguments
 from refold.ir import Dim, Graph, Node
 from refold.plan.layout import places_of
-from refold.runtime.calls import _refold_in_channels
+from refold.runtime.calls import _refold_in_channels, _refold_order
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -69,7 +70,8 @@ def with_other_layouts(module: torch.nn.Module, example: Example, c: Captured) -
     if not images:
         return c
     c = replace(c, images_last=tuple(map(_refold_in_channels, images)))
-    if len(set(c.images_last)) > 1:
+    odd = any(not _refold_in_channels(v) and not _in_rows(v) for v in images)
+    if len(set(c.images_last)) > 1 or odd:
         return replace(c, fixed_layout=True)
     last = c.images_last[0]
     if sum(map(is_image, example.leaves())) != len(images):
@@ -99,6 +101,71 @@ def with_other_layouts(module: torch.nn.Module, example: Example, c: Captured) -
         outputs.append(replace(out, other_strides=other if differ else None))
     written = [o for o in c.graph.outputs if o.mutates is not None]
     return replace(c, graph=Graph((*outputs, *written)))
+
+
+def with_orders(module: torch.nn.Module, example: Example, c: Captured) -> Captured:
+    """`c` that knows the orders of dimensions in which arguments lie, where results follow them.
+
+    Of images that is known in the two orders that images have (`with_other_layouts`). Of others
+    eager is asked, with each argument in another order than the example's.
+    """
+    tensors = _tensors(module, example, c)
+    if any(map(is_image, tensors)):
+        asked = {i: v for i, v in enumerate(tensors) if is_image(v)} if c.fixed_layout else {}
+    else:
+        asked = {i: v for i, v in enumerate(tensors) if _has_order(v)}
+        if not asked or not _follows(module, example, c.training):
+            return c
+    return replace(c, orders={i: _refold_order(v) for i, v in asked.items()})
+
+
+def _in_rows(value: torch.Tensor) -> bool:
+    return _refold_order(value) == (*range(value.dim()),)
+
+
+def _has_order(value: Any) -> bool:
+    plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return plain and value.is_floating_point() and sum(n > 1 for n in value.shape) > 1
+
+
+def _follows(module: torch.nn.Module, example: Example, training: bool) -> bool:
+    """Whether results, but for those that are views of arguments, lie otherwise in memory where the
+    arguments do. What raises an error then is taken to."""
+    parts = example.args, dict(example.kwargs)
+    found = []
+    try:
+        for given in (parts, pytree.tree_map_only(torch.Tensor, _turned, parts)):
+            with kept(module), torch.no_grad():
+                module.train(training)
+                leaves = pytree.tree_leaves(Example(*given).call(module))
+            theirs = {_address(v) for v in pytree.tree_leaves(given)}
+            found.append([v if _address(v) not in theirs else None for v in leaves])
+    except Exception:  # whatever a model raises for arguments that lie so, its own forward raises
+        return True
+    return len(found[0]) != len(found[1]) or any(map(_lie_otherwise, *found))
+
+
+def _lie_otherwise(a: Any, b: Any) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    return a.shape != b.shape or any(
+        n > 1 and s != t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True)
+    )
+
+
+def _address(value: Any) -> int | None:
+    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage().data_ptr() if strided else None
+
+
+def _turned(v: torch.Tensor) -> torch.Tensor:
+    """The same values in another order of the dimensions."""
+    if not _has_order(v):
+        return v
+    if not _in_rows(v):
+        return v.contiguous()
+    back = (*reversed(range(v.dim())),)
+    return v.permute(back).contiguous().permute(back)
 
 
 def _flipped(v: torch.Tensor, last: bool) -> torch.Tensor:

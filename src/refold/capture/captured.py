@@ -60,6 +60,8 @@ class Captured:
         those reachable as attributes are listed in `attributes`.
     conditions: what must hold of the sizes beside, as Python text over forward's parameters.
     images_last: of each of the example's images whether its channels lie last in memory.
+        orders: of each tensor that matters here, by its index among `tensors`, the order of its
+        dimensions in memory, which a call's has to have: results follow it.
         fixed_layout: whether a call's images have to lie as the example's, because it is not known
         how eager's results would lie else.
     derived: what named sizes that no argument has are computed from, in order.
@@ -88,6 +90,7 @@ class Captured:
     bound: Bound = FREE
     images_last: tuple[bool, ...] = ()
     fixed_layout: bool = False
+    orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     numbers: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -37,12 +37,12 @@ def checks(
     for mode, context in zip(live, contexts, strict=True):
         assert mode.captured is not None and mode.plan is not None
         paths = [f.path for f in mode.captured.tensors]
-        others = [*default_refusals(module, mode.captured), *target.guards(paths)]
-        flags = [
-            *target.flags(mode.plan.groups),
-            *query_refusals(mode.captured),
+        others = [
+            *default_refusals(module, mode.captured),
+            *target.guards(paths),
             *layout_refusals(mode.captured),
         ]
+        flags = [*target.flags(mode.plan.groups), *query_refusals(mode.captured)]
         check = {
             "obstacles": misfit_lines(mode.captured, target.device, class_names, others),
             "flags": flags,
@@ -61,16 +61,27 @@ def checks(
 
 
 def layout_refusals(captured: Captured) -> list[tuple[str, str]]:
-    """Tests of images that lie otherwise than any for which eager's results are known, and why."""
-    first, *rest = image_paths(captured) or [""]
-    follows = any(o.other_strides is not None for o in captured.graph.outputs)
+    """Tests of tensors that lie otherwise than any for which eager's results are known, and why."""
+    first, *rest = images = image_paths(captured) or [""]
+    paths = [f.path for f in captured.tensors]
+    told = "does not lie in memory in the order of the example's dimensions, which results follow"
+    refusals = [
+        (f"not _refold_is_ordered({paths[i]}, {order})", repr(f"{paths[i]} {told}"))
+        for i, order in captured.orders.items()
+    ]
     if captured.fixed_layout:
         told = repr("the images do not lie in memory as those of the example")
-        given = zip(image_paths(captured), captured.images_last, strict=True)
-        return [(f"_refold_in_channels({path}) is not {last}", told) for path, last in given]
-    told = repr("of the images some lie with their channels last and others do not")
-    lie = f"_refold_in_channels({{}}) is not _refold_in_channels({first})"
-    return [(lie.format(path), told) for path in rest] if follows else []
+        given = zip(images, captured.images_last, strict=True)
+        refusals += [(f"_refold_in_channels({path}) is not {last}", told) for path, last in given]
+    elif any(o.other_strides is not None for o in captured.graph.outputs):
+        told = repr("of the images some lie with their channels last and others do not")
+        lie = f"_refold_in_channels({{}}) is not _refold_in_channels({first})"
+        refusals += [(lie.format(path), told) for path in rest]
+        told = repr("the images lie neither row after row nor with their channels last")
+        shape = next(f.shape or () for f in captured.tensors if f.path == first)
+        rows = f"_refold_is_ordered({first}, {(*range(len(shape)),)})"
+        refusals.append((f"not (_refold_in_channels({first}) or {rows})", told))
+    return refusals
 
 
 def tables(

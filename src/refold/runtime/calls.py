@@ -149,6 +149,28 @@ def _refold_in_channels(images: torch.Tensor) -> bool:
     return True
 
 
+def _refold_order(value: torch.Tensor) -> tuple[int, ...]:
+    """A tensor's dimensions from the one with the largest stride to that with the smallest."""
+    axes = tuple(range(value.dim()))
+    if _refold_is_ordered(value, axes):
+        return axes
+    strides = value.stride()
+    return tuple(sorted(axes, key=lambda axis: -strides[axis]))
+
+
+def _refold_is_ordered(value: torch.Tensor, order: tuple[int, ...]) -> bool:
+    """Whether a tensor's elements lie in this order of its dimensions. Those of one element, and
+    those that are expanded, lie in any order."""
+    shape, strides, last = value.shape, value.stride(), None
+    for axis in order:
+        stride = strides[axis]
+        if shape[axis] > 1 and stride:
+            if last is not None and stride > last:
+                return False
+            last = stride
+    return True
+
+
 def _refold_laid_out(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """`value` in memory with the strides that the original's result has, 0 where it is expanded."""
     shape, live = value.shape, [i for i, n in enumerate(value.shape) if n > 1]
