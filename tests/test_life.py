@@ -13,6 +13,7 @@ import logging
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 import lives
 import refold
@@ -139,6 +140,41 @@ def test_gradients_fold_nothing(fast, monkeypatch):
     for _ in range(2):
         fast.train()(torch.randn(8, WIDTH)).sum().backward()
         optimizer.step()
+
+
+class Wrapped(torch.Tensor):
+    """Computes by a tensor that it holds and has no memory of its own, as a DTensor."""
+
+    held: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, held):
+        made = torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        def bare(v):
+            return v.held if isinstance(v, Wrapped) else v
+
+        found = func(*pytree.tree_map(bare, args), **pytree.tree_map(bare, kwargs or {}))
+        return Wrapped(found) if isinstance(found, torch.Tensor) else found
+
+
+@pytest.mark.parametrize("make", [Wrapped, torch.Tensor.to_sparse], ids=["wrapped", "sparse"])
+def test_optimizers_of_other_models_step_tensors_without_memory(fast, make):
+    """The end of every optimizer's step is looked for, whatever it has stepped."""
+    with torch.no_grad():
+        fast(torch.randn(5, WIDTH))
+    before = torch.randn(4, 4)
+    other, usual = make(before.clone()).requires_grad_(), nn.Parameter(before.clone())
+    for p in (other, usual):
+        p.grad = make(torch.ones(4, 4)) if p is other else torch.ones(4, 4)
+        torch.optim.SGD([p], 0.1, foreach=False).step()
+    now = other.held if make is Wrapped else other.detach().to_dense()
+    torch.testing.assert_close(now, usual.detach())
+    agrees(fast)
 
 
 def test_a_failure_is_remembered_until_something_changes(fast, monkeypatch):

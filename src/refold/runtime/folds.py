@@ -352,11 +352,19 @@ def _refold_unfollow() -> None:
         _refold_hook.pop().remove()
 
 
+def _refold_storage(t: torch.Tensor) -> int | None:
+    """Where a tensor's memory begins. Sparse and distributed ones have none of their own."""
+    try:
+        return t.untyped_storage().data_ptr()
+    except RuntimeError:
+        return None
+
+
 def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """An optimizer has written its parameters, or memory that they are views of."""
     stepped = [p for group in optimizer.param_groups for p in group["params"]]
     ids = set(map(id, stepped))
-    storages = {p.untyped_storage().data_ptr() for p in stepped} if len(stepped) <= 64 else set()
+    storages = set(map(_refold_storage, stepped)) - {None} if len(stepped) <= 64 else set()
     for cache in list(_refold_live):
         hit = {id(t) for t in cache.sources if id(t) in ids}
         if storages:
