@@ -46,7 +46,9 @@ test-all: TIER = --all
 # They take about as long as each other (docs/testing.md); what is after the judge's tests has a
 # process of its own. Threads that wait for others must not spin on a core that another part needs.
 AFTER = tests/backend tests/test_random_convolutions.py
-BESIDE = $(filter-out tests/test_cli.py tests/test_families.py $(AFTER),$(wildcard tests/test_*.py))
+# tests of prices take the captures of samples that those of families make
+BESIDE = $(filter-out tests/test_cli.py tests/test_families.py tests/test_prices.py $(AFTER), \
+	$(wildcard tests/test_*.py))
 PYTEST = OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} \
 	REFOLD_TEST_HEADERS=$(CURDIR)/out/headers \
 	$(RUN) -m pytest $(TIER)

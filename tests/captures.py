@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -15,6 +16,7 @@ from torch import nn
 
 import refold.derive
 from refold.capture import Captured, CaptureError
+from refold.families.samples import Sample
 from zoo import CASES
 
 _KEPT: dict[tuple[type[nn.Module], torch.dtype, bool], Captured | CaptureError] = {}
@@ -66,6 +68,12 @@ def drawn(name: str, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, lis
 
 def _is_float32(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+@cache
+def captures_of(sample: Sample) -> dict[bool, Any]:
+    """The captures of a family's sample by mode: what is put there serves every file's tests."""
+    return {}
 
 
 def forget() -> None:

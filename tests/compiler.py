@@ -4,14 +4,18 @@
     python tests/compiler.py ...  c++ with these arguments
 
 Most of what a small extension takes to compile is PyTorch's and the standard library's headers. The
-first sources of a kind are compiled as they are. From the third on that includes the same headers
+first sources of a kind are compiled as they are. From the fifth on that includes the same headers
 under the same flags, these are read from a precompiled header: of what each source includes itself
 and nothing else, so that one which forgets a header fails here, too.
 
 An optimizing compiler takes three times as long as one that does not optimize. Tests that ask what
 a kernel computes, not how fast, do without (`OPTIMIZE` in the environment), with the fastest linker
-that there is, and read a file that is compiled as two units as one: side by side they are there
-sooner, and cost half as much again (`PARTS` keeps them).
+that there is, which does not read PyTorch's libraries: whatever they lack is missed when the result
+is loaded, too. And they read a file that is compiled as two units as one: side by side they are
+there sooner, and cost half as much again (`PARTS` keeps them).
+
+What torch.compile compiles beside ours goes the same way. It takes this for GCC by its name, else
+it would precompile headers as Clang does, and never read them.
 """
 
 from __future__ import annotations
@@ -29,21 +33,23 @@ from pathlib import Path
 FOLDER = "REFOLD_TEST_HEADERS"
 OPTIMIZE = "REFOLD_TEST_OPTIMIZE"  # takes the place of -O3; empty: nothing is replaced
 PARTS = "REFOLD_TEST_PARTS"  # set: two units stay two
-WORTH_IT = 3  # precompiling takes as long as reading them three times
+WORTH_IT = 5  # precompiling takes as long as reading them three times or more
 REAL = "c++"
 # headers that a source reads only if it defines one of these
-SELDOM = {"#include <ATen/cpu/vec/vec.h>": ("#define RF_REAL", "#define RF_VECTORS")}
+SELDOM = {"#include <ATen/cpu/vec/vec.h>": ("#define RF_REAL double", "#define RF_VECTORS")}
+INDUCTOR = "TORCH_INDUCTOR_CPP_WRAPPER"  # each file that torch.compile writes is compiled with it
 LINKERS = ("mold", "gold")  # faster than the usual one, which takes a fifth of such a compilation
 
 
 def install(folder: Path) -> None:
     """Makes this the compiler of extensions, also in processes that are started from this one."""
-    script, draft = folder / "c++", folder / f"c++.{os.getpid()}"
+    script, draft = folder / "g++", folder / f"g++.{os.getpid()}"
     draft.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{Path(__file__)}" "$@"\n')
     draft.chmod(0o755)
     draft.rename(script)  # processes that share the folder may be at work with theirs
     os.environ[FOLDER] = str(folder)
     os.environ["CXX"] = str(script)
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
 
 
 def includes(source: str) -> str:
@@ -101,13 +107,29 @@ def whole(source: Path, arguments: Sequence[str]) -> tuple[Path | None, list[str
     return None, [*("-x", "c++"), *(os.devnull if a == str(source) else a for a in rest)]
 
 
+def stubs(arguments: Sequence[str], folder: Path) -> list[str]:
+    """Where the linker finds, before PyTorch's libraries, empty ones of their names."""
+    own = next((a.removeprefix("-L") for a in arguments if a.endswith("/torch/lib")), "")
+    names = [f"lib{a.removeprefix('-l')}.so" for a in arguments if a.startswith("-l")]
+    made = folder / "stubs"
+    for name in names if own else []:
+        if Path(own, name).exists() and not (made / name).exists():
+            made.mkdir(exist_ok=True)
+            draft = made / f"{name}.{os.getpid()}"
+            command = [REAL, "-shared", "-x", "c++", os.devnull, f"-Wl,-soname,{name}"]
+            subprocess.run([*command, "-o", str(draft)], check=True)
+            draft.rename(made / name)
+    # some compilers ask the linker to leave out what no symbol was found in
+    return ["-Wl,--no-as-needed", f"-L{made}"] if own else []
+
+
 def main(arguments: Sequence[str]) -> None:
     source = source_of(arguments)
-    if source is not None:
+    if source is not None or INDUCTOR in arguments:
         instead = os.environ.get(OPTIMIZE) or "-O3"
         arguments = [instead if a == "-O3" else a for a in arguments]
-        if os.environ.get(OPTIMIZE) and not os.environ.get(PARTS):
-            source, arguments = whole(source, arguments)
+    if source is not None and os.environ.get(OPTIMIZE) and not os.environ.get(PARTS):
+        source, arguments = whole(source, arguments)
     header = None
     if source is not None:
         text = includes(source.read_text())
@@ -115,6 +137,7 @@ def main(arguments: Sequence[str]) -> None:
     more = [] if header is None else ["-Winvalid-pch", "-include", str(header)]
     if "-shared" in arguments and os.environ.get(OPTIMIZE):
         more += [f"-fuse-ld={name}" for name in LINKERS if shutil.which(f"ld.{name}")][:1]
+        more += stubs(arguments, Path(os.environ[FOLDER]))
     os.execvp(REAL, [REAL, *more, *arguments])
 
 

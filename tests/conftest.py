@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -17,16 +18,18 @@ import tiers
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="refold_headers_")
 
+# before PyTorch imports SymPy, as the command refold does
+os.environ.setdefault("SYMPY_CACHE_SIZE", "20000")
+if "CXX" not in os.environ:  # before anything reads it: Inductor does when it is imported
+    # the processes of `make test` share the headers that they precompile
+    compiler.install(Path(os.environ.get(compiler.FOLDER) or _FOLDER.name))
+    os.environ.setdefault("REFOLD_CACHE", str(Path(_FOLDER.name, "cache")))
+# what captures make lives on: to look at it for garbage so often takes a twelfth of all of Python
+gc.set_threshold(10_000, 10, 10)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also what tests/tiers.py leaves out")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if "CXX" not in os.environ:
-        # the processes of `make test` share the headers that they precompile
-        compiler.install(Path(os.environ.get(compiler.FOLDER) or _FOLDER.name))
-        os.environ.setdefault("REFOLD_CACHE", str(Path(_FOLDER.name, "cache")))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from agree import check_values
+from captures import captures_of
 from refold import families, introspect, pipeline
 from refold.capture import capture
 from refold.convolve import ON_CPU, Choice, candidates
@@ -80,11 +81,6 @@ def derived(sample: Sample, device: Any, captures: dict[bool, Any]) -> Derivatio
         options = Options(measure=False, accuracy=False)
         (found,) = derive(sample.module(), sample.inputs(), device, options)
     return found
-
-
-@cache
-def captures_of(sample: Sample) -> dict[bool, Any]:
-    return {}
 
 
 @pytest.mark.parametrize(("family", "sample"), ALL, ids=name_of)

@@ -10,6 +10,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -107,11 +108,17 @@ def uses(word: Word, root: Path) -> Iterator[str]:
     for path in sorted({p for glob in word.where for p in root.glob(glob)}):
         if path == OWN or "golden" in path.parts or "egg-info" in str(path):
             continue
-        text = path.read_text()
-        lines = _names(text) if word.in_code and path.suffix == ".py" else text.splitlines()
+        lines = _lines(path, word.in_code and path.suffix == ".py")
         for number, line in enumerate(lines, 1):
             if pattern.search(line.partition("//")[0] if word.in_code else line):
                 yield f"{path.relative_to(root)}:{number}: {line.strip()}"
+
+
+@cache
+def _lines(path: Path, names: bool) -> list[str]:
+    """A file's lines, or the names in each; many words are looked for in them."""
+    text = path.read_text()
+    return _names(text) if names else text.splitlines()
 
 
 def _names(text: str) -> list[str]:

@@ -13,6 +13,7 @@
 #include <string>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <utility>
 #include <vector>
 
 namespace emulator {
@@ -78,12 +79,13 @@ class Scheduler {
   void wait(Waiting& w, const char* what) {
     w.fibers.push_back(current);
     w.what = what;
-    waiting_[what]++;
+    waiting_for(what)++;
     leave();
   }
   void wake(Waiting& w) {
     spins_ = 0;
-    if (!w.fibers.empty()) waiting_[w.what] -= static_cast<long>(w.fibers.size());
+    if (w.fibers.empty()) return;
+    waiting_for(w.what) -= static_cast<long>(w.fibers.size());
     ready_.insert(ready_.end(), w.fibers.begin(), w.fibers.end());
     w.fibers.clear();
   }
@@ -104,13 +106,20 @@ class Scheduler {
   static constexpr long kMostSpins = 20'000'000;
   std::vector<Fiber*> ready_;
   std::jmp_buf home_;
-  std::map<std::string, long> waiting_;  // how many for what
+  std::vector<std::pair<const char*, long>> waiting_;  // how many for what, which is one text of few
   long spins_ = 0;
   uint64_t random_ = seed();
 
+  long& waiting_for(const char* what) {  // threads wait a million times: texts are compared by where they lie
+    for (auto& [text, fibers] : waiting_)
+      if (text == what) return fibers;
+    return waiting_.emplace_back(what, 0).second;
+  }
   std::string who_waits() const {
+    std::map<std::string, long> all;
+    for (const auto& [what, fibers] : waiting_) all[what] += fibers;
     std::string text;
-    for (const auto& [what, fibers] : waiting_)
+    for (const auto& [what, fibers] : all)
       if (fibers > 0) text += (text.empty() ? "" : ", ") + std::to_string(fibers) + " threads wait for " + what;
     return text;
   }
