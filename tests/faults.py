@@ -194,6 +194,13 @@ FAULTS = (
         ("tests/test_convolutions.py", "-k", "any_size or special_values"),
     ),
     Fault(
+        "images that share a tile are stored where the first lies",
+        "families/convolution/cuda/strip_joined.cuh",
+        "(at.image + (joined.has(image) ? image : 0)) * kChannels",
+        "at.image * kChannels",
+        ("tests/test_random_convolutions.py", "-k", "joined and any_width"),
+    ),
+    Fault(
         "warps do not wait for each other's partial results",
         "kernels/cuda/sync.cuh",
         '  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");',
