@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import gc
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.fx import config
 
 import refold
-from refold.capture import kept
+from refold.capture import CaptureError, capture, kept
 
 
 class Remembers(nn.Module):
@@ -147,3 +149,41 @@ def test_a_users_hook_sees_no_tensor_of_optimize() -> None:
     model[0].register_forward_hook(lambda module, given, result: seen.append(result))
     refold.optimize(model, torch.randn(3, 4), measure=False)
     assert not seen
+
+
+NOTED: set[tuple[bool, bool]] = set()
+
+
+class Notes(nn.Module):
+    """It notes what a capture switches off for as long as it takes."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.fails = fails
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        NOTED.add((gc.isenabled(), getattr(config, "do_not_emit_stack_traces", True)))
+        if self.fails:
+            raise NotImplementedError
+        return x * 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("collects", [False, True])
+def test_what_a_capture_does_without_is_there_again(collects: bool, fails: bool) -> None:
+    """It collects no garbage and does not note where nodes were made: a quarter of its time."""
+    NOTED.clear()
+    before = vars(config).copy()
+    try:
+        if not collects:
+            gc.disable()
+        if fails:
+            with pytest.raises(CaptureError):
+                capture(Notes(fails), [torch.randn(2, 3)], training=False)
+        else:
+            capture(Notes(), [torch.randn(2, 3)], training=False)
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
+    assert {(False, True)} == NOTED
+    assert vars(config) == before

@@ -14,6 +14,9 @@ def main() -> int:
     if (problem := unsupported()) is not None:
         print(f"refold: {problem}", file=sys.stderr)
         return 1
+    # torch.export asks SymPy again and again of what a model with many sizes assumes: its usual
+    # thousand answers are soon forgotten, and a quarter of a capture is their second computation
+    os.environ.setdefault("SYMPY_CACHE_SIZE", "20000")
     from refold.judge.wire import forkserver
 
     if sys.argv[1:2] == ["judge"] and not {"-h", "--help"} & set(sys.argv):
