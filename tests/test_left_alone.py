@@ -143,11 +143,21 @@ def test_what_acts_around_a_part_may_go(add: Any) -> None:
     assert refold.status(fast).fast or add is _own_forward
 
 
-def test_a_users_hook_sees_no_tensor_of_optimize() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+@pytest.mark.parametrize("images", [False, True])
+@pytest.mark.parametrize("every", [False, True])
+def test_a_users_hook_sees_no_tensor_of_optimize(every: bool, images: bool) -> None:
+    """Nor where eager is asked how its results lie."""
+    part = nn.Conv2d(4, 4, 3) if images else nn.Linear(4, 4)
+    model = nn.Sequential(part, nn.ReLU()).eval()
     seen: list[torch.Tensor] = []
-    model[0].register_forward_hook(lambda module, given, result: seen.append(result))
-    refold.optimize(model, torch.randn(3, 4), measure=False)
+    add = nn.modules.module.register_module_forward_hook if every else part.register_forward_hook
+    handle = add(lambda module, given, result: seen.append(result))
+    try:
+        refold.optimize(
+            model, torch.randn(3, 4, 8, 8) if images else torch.randn(3, 4), measure=False
+        )
+    finally:
+        handle.remove()
     assert not seen
 
 

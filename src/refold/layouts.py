@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from refold.capture import Captured, Example, kept
-from refold.capture.arguments import Arguments
+from refold.capture import Captured, CaptureError, Example, kept
+from refold.capture.arguments import Arguments, no_global_hooks
+from refold.capture.twin import NoTwin, has_hooks, twin_of
 from refold.ir import Dim, Graph, Node
 from refold.plan.layout import places_of
 from refold.runtime.calls import _refold_in_channels, _refold_order
@@ -80,9 +81,7 @@ def with_other_layouts(module: torch.nn.Module, example: Example, c: Captured) -
     parts = example.args, dict(example.kwargs)
     given = pytree.tree_map_only(torch.Tensor, lambda v: _flipped(v, last), parts)
     try:
-        with kept(module), torch.no_grad():
-            module.train(c.training)
-            result = Example(*given).call(module)
+        result = _eagers(module, Example(*given), c.training)
     except Exception:  # whatever a model raises for images that lie so, its own forward raises
         return replace(c, fixed_layout=True)
     leaves = [v for v in pytree.tree_leaves(result) if isinstance(v, torch.Tensor)]
@@ -119,6 +118,20 @@ def with_orders(module: torch.nn.Module, example: Example, c: Captured) -> Captu
     return replace(c, orders={i: _refold_order(v) for i, v in asked.items()})
 
 
+def _eagers(module: torch.nn.Module, example: Example, training: bool) -> Any:
+    """Eager's result. Users' hooks see no tensor of ours: a twin without them is called. Raises
+    CaptureError where none can be made, and whatever the module raises."""
+    try:
+        asked = twin_of(module)
+    except NoTwin:
+        if has_hooks(module):
+            raise CaptureError("it has hooks, and no copy without them can be made") from None
+        asked = module
+    with kept(module), torch.no_grad(), no_global_hooks():
+        asked.train(training)
+        return example.call(asked)
+
+
 def _in_rows(value: torch.Tensor) -> bool:
     return _refold_order(value) == (*range(value.dim()),)
 
@@ -135,9 +148,7 @@ def _follows(module: torch.nn.Module, example: Example, training: bool) -> bool:
     found = []
     try:
         for given in (parts, pytree.tree_map_only(torch.Tensor, _turned, parts)):
-            with kept(module), torch.no_grad():
-                module.train(training)
-                leaves = pytree.tree_leaves(Example(*given).call(module))
+            leaves = pytree.tree_leaves(_eagers(module, Example(*given), training))
             theirs = {_address(v) for v in pytree.tree_leaves(given)}
             found.append([v if _address(v) not in theirs else None for v in leaves])
     except Exception:  # whatever a model raises for arguments that lie so, its own forward raises

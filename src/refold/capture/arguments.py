@@ -110,7 +110,7 @@ class Arguments:
         arguments = {n: together(t, tensors, made, n) for n, t in self.trees.items()}
         bound = inspect.BoundArguments(self.bound.signature, arguments)
         before = {path: _parts(made[path], c.tree) for c in self.containers if (path := c.path)}
-        with _no_global_hooks():
+        with no_global_hooks():
             result = module.forward(*bound.args, **bound.kwargs)
         for container in self.containers:
             if _parts(made[container.path], container.tree) != before[container.path]:
@@ -121,7 +121,7 @@ class Arguments:
 
 
 @contextlib.contextmanager
-def _no_global_hooks() -> Iterator[None]:
+def no_global_hooks() -> Iterator[None]:
     """Without what acts around the forward of every module, which may go later."""
     shared: Any = torch.nn.modules.module
     names = ("_global_forward_hooks", "_global_forward_pre_hooks")

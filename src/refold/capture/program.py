@@ -26,7 +26,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import config as fx_config
 
-from refold.capture.arguments import Arguments
+from refold.capture.arguments import Arguments, no_global_hooks
 from refold.capture.captured import attribute
 from refold.capture.containers import PLAIN, Apart
 from refold.capture.functional import functional
@@ -184,8 +184,11 @@ def exported(
     )
     shapes = (specs,) if fixed is not None else None
     program = None
+    quiet = warnings.catch_warnings(), torch.no_grad(), _silent(), _lean(), no_global_hooks()
     try:
-        with warnings.catch_warnings(), torch.no_grad(), _silent(), _lean(), shapes_at_once():
+        with contextlib.ExitStack() as around:
+            for each in (*quiet, shapes_at_once()):
+                around.enter_context(each)
             warnings.simplefilter("ignore")
             program = torch.export.export(flat, tensors, dynamic_shapes=shapes, strict=False)
             if watch.changed:
