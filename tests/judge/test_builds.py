@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +12,19 @@ from torch import nn
 
 from refold.judge import judge
 from refold.judge.verdict.session import Session
+from refold.judge.worker import builds
 from refold.judge.worker.builds import Builds
+
+
+class _Clock:
+    """It goes on where a module is built, and nowhere else: other processes take no time of it."""
+
+    now = 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builds, "time", SimpleNamespace(perf_counter=lambda: _Clock.now))
 
 
 class _Counted(nn.Module):
@@ -20,7 +32,7 @@ class _Counted(nn.Module):
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        time.sleep(seconds)
+        _Clock.now += seconds
         type(self).built += 1
         self.linear = nn.Linear(3, 2)
 
@@ -43,6 +55,7 @@ def _made(kind: type[_Counted], seconds: float) -> tuple[Builds, type[_Counted]]
 
 
 @pytest.mark.parametrize(("seconds", "built"), [(0.0, 5), (0.12, 2)])
+@pytest.mark.usefixtures("clock")
 def test_what_takes_long_is_copied(seconds: float, built: int) -> None:
     make, kind = _made(_Counted, seconds)
     modules, states = [], []
@@ -59,6 +72,7 @@ def test_what_takes_long_is_copied(seconds: float, built: int) -> None:
     assert torch.equal(make().state_dict()["linear.weight"], first["linear.weight"])
 
 
+@pytest.mark.usefixtures("clock")
 def test_one_that_is_wanted_anew_is_built() -> None:
     make, kind = _made(_Counted, 0.12)
     for _ in range(3):
@@ -68,6 +82,7 @@ def test_one_that_is_wanted_anew_is_built() -> None:
     assert kind.built == 4
 
 
+@pytest.mark.usefixtures("clock")
 def test_what_can_not_be_copied_is_built() -> None:
     make, kind = _made(_Single, 0.12)
     for _ in range(4):
