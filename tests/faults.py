@@ -195,7 +195,7 @@ FAULTS = (
     ),
     Fault(
         "images that share a tile are stored where the first lies",
-        "families/convolution/cuda/strip_joined.cuh",
+        "families/convolution/cuda/strip_epilogue.cuh",
         "(at.image + (joined.has(image) ? image : 0)) * kChannels",
         "at.image * kChannels",
         ("tests/test_random_convolutions.py", "-k", "joined and any_width"),

@@ -324,13 +324,13 @@ FAULTS = {
         "strips",
     ),
     "sums are promoted before they are there": (
-        "wgmma_wait_group<0>();\n      };",
-        "};",
-        "strips",
+        "wgmma_wait_group<left.index>();",
+        "",
+        "strips of slim tiles",
     ),
     "a row is released before it was read": (
-        "queue.release(first, lane);",
-        "queue.release(first + 2, lane);",
+        "first * Body::kPoolHigh : first, lane);",
+        "first * Body::kPoolHigh : first + 2, lane);",
         "strips",
     ),
     "a patch is read before it is there": (

@@ -122,7 +122,8 @@ class Convolution:
         octets = -(-self.channels // self.groups * deep // 16) * 2
         weights = pieces * prod(self.kernel[-2:]) * octets * features * 16
         slot = pieces * octets * places * 16 + -(-octets // 4) * (places + 1) * 4 + 16
-        fit = max(0, _SHARED - weights) // slot
+        staged = 8 * 8 * (32 + 8) * 4  # the least of a row of each warp's eight features
+        fit = max(0, _SHARED - weights - staged) // slot
         return min(fit, self.span + 8)
 
     @property
@@ -321,6 +322,17 @@ def candidates(c: Convolution, kind: str, features: frozenset[str]) -> list[Algo
     """Those that compute a convolution in a class of accuracy."""
     taken = (s for s in every_schedule(features) if takes(s, c, kind))
     return [Algorithm(s, "ieee" if s.kernels is DIRECT else kind) for s in taken]
+
+
+def pools(c: Convolution, algorithm: Algorithm, windows: tuple[int, ...]) -> bool:
+    """Whether the kernel can pool its result by such windows next to each other: strips of images,
+    whose lanes have two or four places of a row next to each other."""
+    schedule = algorithm.schedule
+    if schedule.kernels is not STRIPS or schedule.tile == "joined" or len(windows) != 2:
+        return False
+    if len(c.sizes) != 2 or (c.transposed and max(c.strides) > 1):
+        return False
+    return windows[0] <= 4 and windows[1] in (2, 4)
 
 
 def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:

@@ -16,6 +16,7 @@ from refold.schedule import Kernels
 from test_convolutions import Block, choice
 from test_models import written
 from test_random_convolutions import Through, check_as_accurate, drawn, drawn_of_all
+from test_strips import Pooled
 
 pytestmark = pytest.mark.gpu
 
@@ -150,3 +151,35 @@ def test_large_volumes_by_strips(
         assert all(torch.equal(got, fast(x)) for _ in range(20))
     error = float((got - truth).norm() / truth.norm())
     assert error < {"ieee": 3e-7, "tf32": 4e-4}[kind]
+
+
+WINDOWS = (
+    # tile, features, window, largest, size
+    ("slim", 64, (4, 4), True, (130, 254)),
+    ("slim", 70, (2, 2), False, (77, 131)),
+    ("broad", 128, (2, 2), True, (128, 128)),
+    ("broad", 136, (3, 4), False, (100, 390)),
+)
+
+
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_windows_of_results(
+    windows: tuple[str, int, tuple[int, int], bool, tuple[int, int]],
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tile, features, window, largest, size = windows
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    torch.manual_seed(0)
+    channels = 40 if kind == "tf32" else 9
+    module = Pooled(channels, features, window, largest).cuda().eval()
+    x = torch.randn(6, channels, *size, device="cuda")
+    fast = fast_of(module, [x], choice(kind, tile, STRIPS), "cuda:sm_90")
+    with torch.no_grad():
+        assert introspect.fallback_reason(fast, [x]) is None
+        got, eager = fast(x), module(x)
+        truth = copy.deepcopy(module).double()(x.double())
+        check_as_accurate(got, eager, truth, kind)
+        for _ in range(20):
+            assert torch.equal(fast(x), got)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from refold.codegen.body import Body, Operand
 from refold.codegen.kernel import Form, GroupKernel
+from refold.families.pooling.windows import is_pool, takes_largest, windows_of
 from refold.ir import Dim, Node, numel
 from refold.ir.literals import cpp_literal
+
+# Arithmetic of an element, in multiply-adds. A kernel that unrolls 64 elements with more waits for
+# its instructions: mish and tanh took 1335 us so, and 1109 a few elements at a time.
+_LONG = 24
 
 
 def functor(kernel: GroupKernel) -> list[str]:
@@ -18,17 +26,56 @@ def functor(kernel: GroupKernel) -> list[str]:
         first = [f"acc = acc + {kernel.body.load(bias, 'V')};"]
     elif conv.inputs[2]["value"] != 0:  # NaN, too
         first = [f"acc = acc + lanes<V>({cpp_literal(conv.inputs[2]['value'])});"]
+    if sum(n.row.flops.plain for n in group.nodes if n is not conv) > _LONG:
+        lines.append("static constexpr bool kLong = true;")
     if value is not conv or first:
         statements, texts = kernel.body.statements([value], {conv: "acc"})
         lines += kernel.function(
             "template <class V, class C> RF_FN V value(V acc, long row, long channel, C col)",
             [*first, *statements, f"return {texts[value]};"],
         )
+    pool = next(filter(is_pool, group.nodes), None)
+    offset = "row * width"
+    if pool is not None:
+        lines += _pool(kernel, pool)
+        offset = f"row * {_POOLED}"
+    (made,) = group.outputs
     lines += kernel.function(
         "template <class V, class C> RF_FN void store(long row, C col, V v)",
-        [f"put({kernel.member(value)}, row * width, col, v);"],
+        [f"put({kernel.member(made)}, {offset}, col, v);"],
     )
     return lines
+
+
+_POOLED = "kPooledHigh * kPooledWide"
+
+
+class _OfPooled(Body):
+    """Writes values in the space of what is pooled, whose rows are of another width."""
+
+    def load(self, operand: Operand, lanes: str) -> str:
+        if operand.kind == "full":
+            return f"full<{lanes}>({operand.member}, row * {_POOLED}, col)"
+        return super().load(operand, lanes)
+
+
+def _pool(kernel: GroupKernel, pool: Node) -> list[str]:
+    """Windows of the result, next to each other, how many there are, and what follows on each."""
+    high, wide = windows_of(pool)
+    lines = [
+        f"static constexpr int kPoolHigh = {high.size}, kPoolWide = {wide.size};",
+        f"static constexpr int kPooledHigh = {high.made}, kPooledWide = {wide.made};",
+        f"static constexpr bool kLargest = {str(takes_largest(pool)).lower()};",
+    ]
+    (made,) = kernel.group.outputs
+    if made is pool:
+        return lines
+    body = _OfPooled(replace(kernel.group, dims=pool.shape))
+    body.rename({o.node: o.member for o in kernel.body.operands})
+    body.taken = kernel.body.taken
+    statements, texts = body.statements([made], {pool: "acc"})
+    head = "template <class V, class C> RF_FN V pooled(V acc, long row, long channel, C col)"
+    return lines + kernel.function(head, [*statements, f"return {texts[made]};"])
 
 
 def _window(conv: Node) -> list[str]:

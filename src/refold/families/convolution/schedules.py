@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from refold.convolve import IMPLICIT, PATCHES, STRIPS, candidates, every_schedule
 from refold.devices import DeviceModel
+from refold.families.pooling.windows import is_pool
 from refold.plan.convolution import CONVOLUTION, TURNED, ConvolutionKernel, of_node
 from refold.plan.plan import Group
 from refold.schedule import Schedule, ScheduleChooser
@@ -25,7 +26,7 @@ def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) 
     if algorithm is None:
         raise ValueError(f"{group.name}: expected a device whose convolutions are our kernels'")
     chosen = algorithm.schedule
-    if choose is not None:
+    if choose is not None and not any(map(is_pool, group.nodes)):
         given = choose(c.features, c.pixels, c.depth, algorithm.kind)
         known = candidates(c, algorithm.kind, device.device.features)
         chosen = given if given in (w.schedule for w in known) else chosen

@@ -30,6 +30,7 @@
 //   rows       slots x channels x places x 2    slots modulo their number; places: 128 and what the taps reach beyond
 //   unscale    slots x (channels / 32) x (places + 1) x 4   of the places; of all of a row, or 0, or kAnyScale
 //   range      128 or 256                       the largest and the least value of each producer warp, of two batches
+//   stage      8 warps x 8 features x (32, 64 or 128 places + 8) x 4   by which a row goes from registers to memory
 //   full, empty   8 each a slot                 mbarriers: 128 arrivals for each 32 channels; one of each consumer warp
 //
 // Timeline of a strip (3 x 3, Broad; slots of rows, numbers of rows):
@@ -38,13 +39,15 @@
 //   warpgroup 1      the same: while one waits or promotes, the other's wgmmas keep the tensor cores busy
 // Blocks stay, each with one tile of features, and take strip after strip: rows of one image and 128 columns.
 //
+// Pooled (strip_pooled.cuh): a warpgroup has all rows of a window one after the other, and stores windows alone.
+//
 // Where a row of the result does not start at a multiple of 16 bytes, its columns are shifted (StripLaunch::shifts): the
 // tile begins up to kMargin places before them, so that all but the ends are stored 16 bytes at a time.
 //
 // Elements that are not finite are computed again as convolution_sm80.cuh does.
 #pragma once
 #include "strip_epilogue.cuh"
-#include "strip_joined.cuh"
+#include "strip_pooled.cuh"
 #include "strip_products.cuh"
 
 namespace rf {
@@ -64,6 +67,10 @@ template <int Slots> struct RowQueue {
     for (; released < until; released++)
       if (lane == 0) mbarrier_arrive(empty + kMbarrierBytes * ((before + released) % Slots));
   }
+  // One after the other: of the rows of a window, each as soon as it is there.
+  RF_FN void release_each(int until, int lane) {
+    while (released < until) release(released + 1, lane);
+  }
   RF_FN void next_strip() { before += seen, seen = released = 0; }
 };
 
@@ -78,6 +85,8 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
   using W = typename Body::Window;
   using Shape = StripShape<S, W>;
   constexpr int kTogether = Shape::kTogether, kPhases = Shape::High::kPhases, kTilesEach = Shape::kTilesEach;
+  constexpr bool kPooled = Body::kPoolHigh * Body::kPoolWide > 1;
+  static_assert(!kPooled || (kPhases * kTogether == 1 && !S::kJoined && W::kPlaces <= 2), "windows of rows as they are");
   const ConvolutionLaunch& l = launch.of;
   const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0) - kProducers;  // known to be uniform
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -128,14 +137,14 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
     const auto finalize = [&](const StripTile& t) {
       if (is_empty(t)) return;
       repair(t, kTogether == 1);
-      constexpr bool kWhole = W::kFeatures % S::kTileRows == 0, kLongRuns = S::kMI == 1 && kTogether == 1;
-      if constexpr (S::kJoined) {
-        if (l.in_fours) finalize_joined<kWhole>(l, body, sums, row_of(t), joined_of(strip.image), lane);
-        else finalize_row<kTogether, false, false, kWhole>(l, body, sums, row_of(t), lane);
-      } else if (l.in_fours) finalize_row<kTogether, true, kLongRuns, kWhole>(l, body, sums, row_of(t), lane);
-      else finalize_row<kTogether, false, false, kWhole>(l, body, sums, row_of(t), lane);
+      constexpr bool kWhole = W::kFeatures % S::kTileRows == 0;
+      auto& stage = shared.stage[4 * warpgroup + warp];
+      const auto joined = joined_of(strip.image);
+      if (kTogether == 2 && l.in_fours) finalize_pairs<kWhole>(l, body, sums, row_of(t), lane);
+      else if (l.in_fours) finalize_row<kTogether, true, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
+      else finalize_row<kTogether, false, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
     };
-    queue.release(first, lane);
+    queue.release_each(kPooled ? first * Body::kPoolHigh : first, lane);
     // A tile is stored while the tensor cores multiply the next one, where that is one chain. Nothing but that chain may
     // give acc its values on the way: the assembler waits for the tensor cores where ways meet.
     const auto compute = [&](auto phase, const StripTile& t, bool has_row, bool has_before, const StripTile& before) {
@@ -149,12 +158,12 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
 #pragma unroll
           for (int i = 0; i < 64; i++) acc[i] = 0.0f;
         multiply_rows<S, W, phase.index>(acc, weights, rows, queue.before + t.row, place);
-        if (has_before) finalize(before);
+        if (!kPooled && has_before) finalize(before);
         wgmma_wait_group<0>();
 #pragma unroll
         for (int i = 0; i < 64; i++) sums[i] = acc[i] * (alike * unscale[i / 2 % 2]);
       } else {
-        if (has_before) finalize(before);
+        if (!kPooled && has_before) finalize(before);
         if (!there) return;
         float partial[64];
         multiply_and_promote<S, W, phase.index>(sums, partial, shared, weights, rows, queue.before + t.row, place, lane);
@@ -163,6 +172,30 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
       }
       repair(t, kTogether == 2);
     };
+    if constexpr (kPooled) {
+      constexpr int kHigh = Body::kPoolHigh;  // rows of a window, one after the other
+      PooledRow<Body> pooled;
+#pragma unroll 1
+      for (int row0 = first * kHigh; row0 < strip.rows; row0 += Shape::kRowStep * kHigh) {
+        pooled.clear();
+#pragma unroll 1
+        for (int row = row0; row < row0 + kHigh; row++) {
+          const StripTile t{row, 0, 0};
+          queue.wait(row + Shape::kSpan);
+          compute(Step<0>{}, t, true, false, t);
+          repair(t, true);
+          values_of_row(l, body, sums, row_of(t), lane);
+          pooled.join(sums);
+          queue.release_each(min(row + 1 == row0 + kHigh ? row0 + Shape::kRowStep * kHigh : row + 1, all), lane);
+        }
+        constexpr bool kWhole = W::kFeatures % S::kTileRows == 0;
+        store_windows<kWhole>(body, pooled, row_of(StripTile{row0, 0, 0}), (strip.high0 + row0) / kHigh, strip.wide0,
+                              shared.stage[4 * warpgroup + warp], lane);
+      }
+      queue.release_each(all, lane);
+      queue.next_strip();
+      continue;
+    }
 #pragma unroll 1
     for (int row = first;; row += Shape::kRowStep) {
       const bool there = row < strip.rows;
@@ -242,11 +275,18 @@ Error run_convolution(Strips<M, Tile>, const Body& body, const ConvolutionLaunch
   if (l.of.in_fours) l.columns = shifted;
   l.shifts = l.of.in_fours && most_shift != 0;
   const long images = blocks_of(count, 128 >> l.pitch_log) * (W::kPlaces > 2 ? of.images.made_deep : 1);
-  const int tiles = W::kGroups * of.feature_tiles, high = static_cast<int>(blocks_of(of.images.made_high, Shape::High::kPhases));
+  const int tiles = W::kGroups * of.feature_tiles;
+  int high = static_cast<int>(blocks_of(of.images.made_high, Shape::High::kPhases));
+  constexpr int kPool = Body::kPoolHigh;  // whole windows, whose places lie where they are
+  if constexpr (kPool * Body::kPoolWide > 1) {
+    high = Body::kPooledHigh * kPool;
+    l.columns = static_cast<int>(blocks_of(Body::kPooledWide * Body::kPoolWide, 128));
+    l.of.in_fours = l.shifts = false;
+  }
   const long share = device.processors / tiles, most = share < 1 ? 1 : share;
   // strips are as long as gives each block four; a strip's first rows are read again by its neighbour
-  const long wanted = blocks_of(4 * most, images * l.columns), least = 4 * Shape::kSpan;
-  const long rows = blocks_of(high, wanted);
+  const long wanted = blocks_of(4 * most, images * l.columns), least = 4 * Shape::kSpan * kPool;
+  const long rows = blocks_of(blocks_of(high, wanted), kPool) * kPool;
   l.high = high;
   l.rows = static_cast<int>(rows < least ? (least < high ? least : high) : rows);
   l.strips = static_cast<int>(blocks_of(high, l.rows));

@@ -1,9 +1,10 @@
 // A row of a strip's result, from the registers that wgmma left it in to memory, for convolution_strips.cuh.
 //
-// Why in registers: kernels and rows fill the shared memory, and a tile that is staged in what is left of it goes there and
-// back in pieces, each with two barriers of a warp. Exchanges between lanes need neither.
+// Why by way of shared memory: a lane has two places of each eight. A warp lays eight features down, of as many places as
+// there is room for (Stage, strip_rows.cuh), and takes them up again four places a lane, so that an instruction stores
+// whole lines. Bodies are computed before, in registers, where a lane has two features whose operands it reads once.
 //
-// Registers of a thread: 64 values of the row, 32 of them under way to the body and to memory.
+// Registers of a thread: 64 values of the row.
 #pragma once
 #include "convolution_sm80.cuh"
 
@@ -17,44 +18,16 @@ template <int Together> RF_FN int fragment_place(int i, int lane) {
   return Together * place + i / each;
 }
 
-// The values move down by so many; those that leave below come in above.
-template <int By> RF_FN void rotate(float (&acc)[64]) {
-  float left[By];
+// The values move down by one; the first comes in above.
+RF_FN void rotate(float (&acc)[64]) {
+  const float first = acc[0];
 #pragma unroll
-  for (int i = 0; i < By; i++) left[i] = acc[i];
-#pragma unroll
-  for (int i = 0; i < 64 - By; i++) acc[i] = acc[i + By];
-#pragma unroll
-  for (int i = 0; i < By; i++) acc[64 - By + i] = left[i];
-}
-
-// Of two neighbouring lanes, which have two values each of one place and of eight places on, the even one gets all four of
-// the former, the odd one those of the latter.
-RF_FN Vec4 joined(float a0, float a1, float b0, float b1, bool odd) {
-  const float x = __shfl_xor_sync(kFullMask, odd ? a0 : b0, 1), y = __shfl_xor_sync(kFullMask, odd ? a1 : b1, 1);
-  return make_float4(odd ? x : a0, odd ? y : a1, odd ? b0 : x, odd ? b1 : y);
+  for (int i = 0; i < 63; i++) acc[i] = acc[i + 1];
+  acc[63] = first;
 }
 
 // Of two values in registers, without an address.
 RF_FN float one_of(bool first, float a, float b) { return first ? a : b; }
-
-// Eight quads of lanes have eight pieces each, of a feature; after this each has of eight features the piece of its number.
-RF_FN void transpose(Vec4 (&v)[8], int quad) {
-#pragma unroll
-  for (int step = 1; step < 8; step *= 2) {
-    const bool upper = quad & step;
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-      if (!(i & step))
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const float low = v[i].x[e], high = v[i | step].x[e];
-          const float other = __shfl_xor_sync(kFullMask, upper ? low : high, 4 * step);
-          v[i].x[e] = upper ? other : low;
-          v[i | step].x[e] = upper ? high : other;
-        }
-  }
-}
 
 // Where a warp's row of a result lies: feature0: its first of a group's features; place: in a result, the first of the
 // 128, of which those from `begin` to `end` are the row's.
@@ -68,6 +41,22 @@ struct OneImage {
   RF_FN int image_of(int) const { return 0; }
   RF_FN int along_of(int along) const { return along; }
   RF_FN bool has(int) const { return true; }
+  RF_FN bool begins(int image) const { return image == 0; }
+  RF_FN int begin_of(int) const { return 0; }
+  static constexpr bool kOne = true;
+};
+
+// Those of several images, 1 << pitch_log places each, where rows are short: what a place sees lies behind it in shared
+// memory, so that they are one row for wgmma. left: the images that there are from the tile's first on. All lie as far from
+// where their images begin, so that all are shifted alike.
+struct JoinedImages {
+  int pitch_log, left;
+  RF_FN int image_of(int place) const { return place >> pitch_log; }
+  RF_FN int along_of(int place) const { return place & ((1 << pitch_log) - 1); }
+  RF_FN bool has(int image) const { return image < left; }
+  RF_FN bool begins(int image) const { return begin_of(image) < 128; }  // in the tile
+  RF_FN int begin_of(int image) const { return image << pitch_log; }
+  static constexpr bool kOne = false;
 };
 
 // Elements that are not finite once more, in plain fp32. It is rare: one value of each lane after the other.
@@ -82,194 +71,224 @@ RF_FN void repair_row(const ConvolutionLaunch& l, float (&acc)[64], const RowOfR
     repair<W>(v, l, at.group, at.group * W::kFeatures + feature,
               (at.image + image) * l.images.places + at.place + along, there, lane);
     acc[0] = v[0];
-    rotate<1>(acc);
+    rotate(acc);
   }
 }
 
-// A lane's first place of the four next to each other that it has of each 16.
-template <int Together> RF_FN int first_place(int lane) {
-  return Together == 2 ? 4 * (lane % 4) : lane & 1 ? 8 + 2 * (lane % 4 - 1) : 2 * (lane % 4);
+// Two pairs of places, the second eight behind the first where there are as many; a body's lanes are those four.
+struct PairsAt { long first, second; };
+template <class V, class T> RF_FN V column(const T* p, PairsAt at) {
+  const Vec2 a = read_vec2(p + at.first), b = read_vec2(p + at.second);
+  return V(make_float4(a.first, a.second, b.first, b.second));
 }
-// The piece-th 16 places of the quad's of eight features, h = 0 or 1: four of them a lane. Neighbours exchange values for
-// that; of two phases together they have them. late: of two phases the lane of the first four places has those of the piece after.
-template <int Together> RF_FN Vec4 in_fours(const float (&acc)[64], int piece, int h, bool late, int lane) {
-  const int after = (piece + 1) % 8;
-  const auto half = [&](int i) { return one_of(h == 0, acc[i], acc[i + 2]); };
-  if constexpr (Together == 2) {
-    const bool other = late && lane % 4 == 0;
-    const auto of = [&](int i) { return one_of(other, half(4 * after + i), half(4 * piece + i)); };
-    return make_float4(of(0), of(32), of(1), of(33));
-  } else {
-    const auto of = [&](int i) { return half(8 * piece + i); };
-    return joined(of(0), of(1), of(4), of(5), lane & 1);
-  }
-}
+template <class V, class T> RF_FN V full(const T* p, long offset, PairsAt at) { return column<V>(p + offset, at); }
 
-// Four values of a feature a lane, in the order of `place` / 4, to memory where its row starts at no multiple of 16 bytes:
-// all lanes move on by `lead` places, and take from the next one what they miss. Single elements at the ends.
-template <int Together, class Body>
-RF_FN void store_shifted(const Body& body, const Vec4& v, long row, bool mine, const RowOfResult& at, int lead, int lane) {
-  const int place = 16 * (lane / 4) + first_place<Together>(lane), after = place + 4;  // who has the next four
-  const int next = after / 16 % 8 * 4 + (Together == 2 ? after % 16 / 4 : after / 8 % 2 + after / 4 % 2 * 2);
-  float all[7];
-#pragma unroll
-  for (int e = 0; e < 4; e++) all[e] = v.x[e];
-#pragma unroll
-  for (int e = 0; e < 3; e++) all[4 + e] = __shfl_sync(kFullMask, v.x[e], next);
-  Vec4 w;
+// Those of four places that are the row's, of rows that begin or end within them. even: in the middle of them.
+template <class Body>
+RF_FN void store_some(const Body& body, const Vec4& v, long row, const RowOfResult& at, int along, bool even) {
+  if (even) {
+    const bool behind = along < at.begin;
+    const ColumnPair<true> pair{at.place + along + (behind ? 2 : 0), 0, behind ? v.x[3] : v.x[1]};
+    body.store(row, pair, behind ? v.x[2] : v.x[0]);
+    return;
+  }
 #pragma unroll
   for (int e = 0; e < 4; e++)
-    w.x[e] = one_of(lead < 2, one_of(lead == 0, all[e], all[e + 1]), one_of(lead == 2, all[e + 2], all[e + 3]));
-  const auto is_whole = [&](int first) { return first >= lead && first + 4 <= at.end; };
-  if (!mine) return;
-  if (is_whole(place + lead)) body.store(row, Vec4At{at.place + place + lead}, w);
-#pragma unroll
-  for (int e = 0; e < 4; e++) {
-    const int of_four = place + lead - (e < lead ? 4 : 0);  // the four that this element is one of
-    if (!is_whole(of_four) && place + e < at.end) body.store(row, at.place + place + e, v.x[e]);
-  }
+    if (along + e >= at.begin && along + e < at.end) body.store(row, at.place + along + e, v.x[e]);
 }
 
 // A row of a strip's result, 16 features of a warp. kWhole: no tile has features that there are not. acc: scaled back.
-// InFours: rows are moved so that they start at multiples of 16 bytes; else each feature's may start anywhere. kLongRuns: quads exchange theirs, too, so that an instruction stores 512 bytes of one feature. Of
-// slim tiles, with few products between stores, that was measured to be faster (8 -> 64 channels, rows of 254: 1542 us
-// after 1856), of broad ones slower (64 -> 128: 997 after 909). The loop is rolled, since a body may be long.
-// Without whole sectors broad tiles took 1135 us where they take 900 (64 -> 128).
-template <int Together, bool InFours, bool kLongRuns, bool kWhole, class Body>
-RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&acc)[64], const RowOfResult& at, int lane) {
+// InFours: rows are moved so that they start at multiples of 16 bytes; else each feature's may start anywhere.
+template <int Together, bool InFours, bool kWhole, class Body, class Joined, class Stage>
+RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&acc)[64], const RowOfResult& at,
+                        const Joined& joined, Stage& stage, int lane) {
   using W = typename Body::Window;
   constexpr long kChannels = long(W::kGroups) * W::kFeatures;
-  const auto of_feature = [&](int which, auto use) {  // of the warp's 16
+  constexpr int kCols = Stage::kCols, kEach = kCols / 4, kAtOnce = 32 / kEach;  // lanes of a feature; features of a warp
+  constexpr int kPieces = 128 / kCols;
+  // Ends of rows are stored after what is whole, all at once. Of long bodies in pieces that was slower (mish and tanh of
+  // volumes: 1515 us, 1109 so).
+  constexpr bool kEndsLater = !Body::kLong || kPieces == 1;
+  const auto channel_of = [&](int which) {  // of the warp's 16
     const int feature = at.feature0 + which;
-    const bool mine = kWhole || feature < W::kFeatures;
-    const int channel = at.group * W::kFeatures + (mine ? feature : W::kFeatures - 1);
-    use(at.image * kChannels + channel, channel, mine);
+    return at.group * W::kFeatures + (kWhole ? feature : min(feature, W::kFeatures - 1));
   };
-  const int quad = lane / 4;
-  const int first = first_place<Together>(lane);  // of 16 places, the lane's four
+  const auto is_mine = [&](int which, int image) {
+    return (kWhole || at.feature0 + which < W::kFeatures) && joined.has(image);
+  };
+  const auto row_of = [&](int which, int image) {
+    return (at.image + (joined.has(image) ? image : 0)) * kChannels + channel_of(which);
+  };
+  const int quad = lane / 4, pair = 2 * (lane % 4);
   // A place that there is: of the last rows of an image, those behind it are not the row's.
-  const auto col_of = [&](int along) { return Vec4At{min(at.place + along, l.images.places - 4)}; };
-  if constexpr (InFours && Together == 1) {
-    const bool even = l.images.made_wide % 2 == 0;
-    const long start = at.place + first;
-#pragma unroll 1
-    for (int h = 0; h < 2; h++) {  // of eight features
-      Vec4 v[8];                   // of eight times 16 places, of one feature
+  const auto there = [&](int place, int vector) { return min(at.place + joined.along_of(place), l.images.places - vector); };
+  // What follows on each element, while it is in registers: all 64 at once. Long bodies, of which the instructions' cache
+  // would not have room for as many, when values are taken up again, and few at a time.
 #pragma unroll
-      for (int p = 0; p < 8; p++) v[p] = in_fours<Together>(acc, p, h, false, lane);
-      of_feature(8 * h + quad, [&](long row, int channel, bool mine) {
+  for (int h = 0; h < (Body::kLong ? 0 : 2); h++) {  // of eight features
+    const int channel = channel_of(8 * h + quad);
 #pragma unroll
-        for (int p = 0; p < 8; p++)
-          // a place that there is: of the last rows of an image, those behind it are not the row's
-          v[p] = body.value(v[p], row, channel, Vec4At{min(at.place + 16 * p + first, l.images.places - 4)});
-        const auto store_some = [&](int along0) {  // four places, some of which are the row's
-          const int from = max(along0, at.begin), until = min(along0 + 4, at.end);
-          float x[4];
+    for (int i = 2 * h; i < 64 / Together; i += Together == 2 ? 4 : 8) {
+      const int next = Together == 2 ? i + 32 : i + 1, last = Together == 2 ? i + 1 : i + 4;
+      const int behind = Together == 2 ? i + 33 : i + 5, place = fragment_place<Together>(i, lane);
+      const long row = row_of(8 * h + quad, joined.image_of(place));
+      const Vec4 v(make_float4(acc[i], acc[next], acc[last], acc[behind]));
+      Vec4 w;
+      if constexpr (InFours && Together == 1) {
+        w = body.value(v, row, channel, PairsAt{there(place, 2), there(place + 8, 2)});
+      } else {
 #pragma unroll
-          for (int e = 0; e < 4; e++) {
-            x[e] = v[0].x[e];
+        for (int e = 0; e < 4; e++) {
+          const int of_tile = Together == 2 ? place + e : place + e % 2 + e / 2 * 8;
+          w.x[e] = body.value(Real(v.x[e]), row, channel, there(of_tile, 1));
+        }
+      }
+      acc[i] = w.x[0], acc[next] = w.x[1], acc[last] = w.x[2], acc[behind] = w.x[3];
+    }
+  }
+  // 64 bytes of a row are whole sectors, of 32: where a piece of it begins in the middle of one, all move on by four places.
+  constexpr bool kMoves = InFours && kPieces > 1 && Joined::kOne;
+  const auto moved_of = [&](long row) { return kMoves && ((row * l.images.places + at.place) & 4) != 0 ? 4 : 0; };
 #pragma unroll
-            for (int p = 1; p < 8; p++) x[e] = one_of(along0 / 16 == p, v[p].x[e], x[e]);
-          }
-          if (!mine || first != along0 % 16) return;
-          if (even) {
-            const bool late = from != along0;
-            const ColumnPair<true> pair{at.place + from, 0, late ? x[3] : x[1]};
-            if (from < until) body.store(row, pair, late ? x[2] : x[0]);
+  for (int h = 0; h < 2; h++) {
+    const bool moved = moved_of(row_of(8 * h + quad, 0)) != 0, ahead = moved && pair < 4;
+    const int to = Together == 2 ? 2 * pair : moved ? (pair + 4) % 8 : pair;
+#pragma unroll
+    for (int piece = 0; piece < kPieces; piece++) {
+      float* of_quad = stage.at[quad] + to;
+#pragma unroll
+      for (int j = 0; j < kCols / 8 / Together; j++) {  // of eight places of each phase
+        const int i = 4 * (piece * kCols / 8 / Together + j) + 2 * h, next = (i + 4) % 64;
+        if constexpr (Together == 2)
+          *reinterpret_cast<float4*>(of_quad + 16 * j) = make_float4(acc[i], acc[32 + i], acc[i + 1], acc[33 + i]);
+        else if constexpr (kMoves)
+          *reinterpret_cast<float2*>(of_quad + 8 * j) =
+              make_float2(one_of(ahead, acc[next], acc[i]), one_of(ahead, acc[next + 1], acc[i + 1]));
+        else
+          *reinterpret_cast<float2*>(of_quad + 8 * j) = make_float2(acc[i], acc[i + 1]);
+      }
+      __syncwarp();
+      const int first = lane % kEach * 4, image = joined.image_of(kCols * piece + first);
+      // several features at a time, which do not wait for each other
+      constexpr int kBatch = kAtOnce < 4 ? 4 : 8 / kAtOnce;
+#pragma unroll(Body::kLong ? 1 : 8)
+      for (int i0 = 0; i0 < 8; i0 += kAtOnce * kBatch) {
+        Vec4 v[kBatch];
+        const auto of_stage = [&](int b) { return i0 + kAtOnce * b + lane / kEach; };
+        // all lanes move on by as many places as the feature's row is from a multiple of 16 bytes
+        const auto lead_of = [&](long row) {
+          return l.aligned ? static_cast<int>(-(row * l.images.places + at.place) & 3) : 0;
+        };
+        const auto along_of = [&](long row) { return joined.along_of((kCols * piece + first + moved_of(row)) % 128); };
+#pragma unroll
+        for (int b = 0; b < kBatch; b++) {
+          const float* from = stage.at[of_stage(b)];
+          if constexpr (InFours) v[b] = Vec4(*reinterpret_cast<const float4*>(from + first));
+          else
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+              v[b].x[e] = from[(first + lead_of(row_of(8 * h + of_stage(b), image)) + e) % kCols];
+        }
+#pragma unroll
+        for (int b = 0; b < (Body::kLong ? kBatch : 0); b++) {
+          const long row = row_of(8 * h + of_stage(b), image);
+          const int channel = channel_of(8 * h + of_stage(b));
+          if constexpr (InFours) {
+            v[b] = body.value(v[b], row, channel, Vec4At{min(at.place + along_of(row), l.images.places - 4)});
           } else {
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-              if (along0 + e >= from && along0 + e < until) body.store(row, at.place + along0 + e, x[e]);
+            for (int e = 0; e < 4; e++) {
+              const int along = kCols * piece + (first + lead_of(row) + e) % kCols;
+              v[b].x[e] = body.value(Real(v[b].x[e]), row, channel, there(along, 1));
+            }
           }
+        }
+        if (Body::kLong && kEndsLater && InFours)
+#pragma unroll
+          for (int b = 0; b < kBatch; b++)
+            *reinterpret_cast<float4*>(stage.at[of_stage(b)] + first) =
+                make_float4(v[b].x[0], v[b].x[1], v[b].x[2], v[b].x[3]);
+#pragma unroll
+        for (int b = 0; b < kBatch; b++) {
+          const long row = row_of(8 * h + of_stage(b), image);
+          const bool mine = is_mine(8 * h + of_stage(b), image);
+          if constexpr (InFours) {
+            const int along = along_of(row);
+            const bool whole = along >= at.begin && along + 4 <= at.end;
+            if (mine && whole) body.store(row, Vec4At{at.place + along}, v[b]);
+            else if (!kEndsLater && mine && along + 4 > at.begin && along < at.end)
+              store_some(body, v[b], row, at, along, l.images.made_wide % 2 == 0);
+          } else if (mine) {
+            const int from = first + lead_of(row), along0 = kCols * piece + from;
+            if (l.aligned && from + 4 <= kCols && along0 >= at.begin && along0 + 4 <= at.end) {
+              body.store(row, Vec4At{at.place + along0}, v[b]);
+            } else {
+#pragma unroll
+              for (int e = 0; e < 4; e++) {
+                const int along = kCols * piece + (from + e) % kCols;
+                if (along >= at.begin && along < at.end) body.store(row, at.place + along, v[b].x[e]);
+              }
+            }
+          }
+        }
+      }
+      if (Body::kLong && kEndsLater && InFours) __syncwarp();
+      if constexpr (InFours && kEndsLater) {  // the ends of rows: a feature of an image a lane
+        const int image = lane / 8, which = 8 * h + lane % 8;
+        const bool mine = joined.begins(image) && is_mine(which, image);
+        const long row = row_of(which, image);
+        const auto store_end = [&](int along) {
+          const int of_piece = (joined.begin_of(image) + along - moved_of(row) + 128) % 128 - kCols * piece;
+          if (!mine || of_piece < 0 || of_piece >= kCols) return;
+          const Vec4 v(*reinterpret_cast<const float4*>(stage.at[lane % 8] + of_piece));
+          store_some(body, v, row, at, along, l.images.made_wide % 2 == 0);
         };
         const int last = at.end & ~3;
-        if (at.begin != 0) store_some(0);
-        if (last != at.end && (last != 0 || at.begin == 0)) store_some(last);
-      });
-      const auto is_whole = [&](int along) { return along >= at.begin && along + 4 <= at.end; };
-      if constexpr (kLongRuns) {
-        transpose(v, quad);
-        const int along = 16 * quad + first;
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-          of_feature(8 * h + i, [&](long row, int, bool mine) {
-            if (mine && is_whole(along)) body.store(row, Vec4At{at.place + along}, v[i]);
-          });
-      } else {
-        of_feature(8 * h + quad, [&](long row, int, bool mine) {
-#pragma unroll
-          for (int p = 0; p < 8; p++) {
-            // 64 bytes of a quad are whole sectors, of 32: where its first place begins in the middle of one, the lane
-            // of the first four places is 16 places ahead of the others
-            const bool late = first == 0 && ((row * l.images.places + at.place) & 4) != 0;
-            const int q = late ? (p + 1) % 8 : p;
-            Vec4 w;
-#pragma unroll
-            for (int e = 0; e < 4; e++) w.x[e] = one_of(late, v[(p + 1) % 8].x[e], v[p].x[e]);
-            if (mine && is_whole(16 * q + first)) body.store(row, Vec4At{start + 16 * q}, w);
-          }
-        });
+        if (at.begin != 0) store_end(0);
+        if (last != at.end && (last != 0 || at.begin == 0)) store_end(last);
       }
+      __syncwarp();
     }
-  } else if constexpr (InFours) {  // two phases together: fewer values at a time, registers
-    const auto store = [&](long row, int along, const Vec4& v) {
-      if (along >= at.begin && along + 4 <= at.end) body.store(row, Vec4At{at.place + along}, v);
-    };
-    // At the row's two ends, those two of four places that are the row's.
-    const auto store_end = [&](long row, int along, const Vec4& v) {
-      const int from = max(along, at.begin), until = min(along + 4, at.end);
-      if (from >= until || until - from == 4) return;
-      const bool behind = from != along;
-      body.store(row, ColumnPair<true>{at.place + from, 0, behind ? v.x[3] : v.x[1]}, behind ? v.x[2] : v.x[0]);
-    };
+  }
+}
+
+// As finalize_row, of two phases together, in fours: a lane has four elements next to each other as they are.
+template <bool kWhole, class Body>
+RF_FN void finalize_pairs(const ConvolutionLaunch& l, const Body& body, const float (&acc)[64], const RowOfResult& at,
+                          int lane) {
+  using W = typename Body::Window;
+  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
+  const int first = 4 * (lane % 4);  // of 16 places
 #pragma unroll 1
-    for (int h = 0; h < 2; h++) {  // of eight features
-      of_feature(8 * h + quad, [&](long row, int channel, bool mine) {
-        // 64 bytes of a quad are whole sectors, of 32: where its first place begins in the middle of one, the lane of
-        // the first four places is a piece ahead of the others
-        const bool late = ((row * l.images.places + at.place) & 4) != 0;
-        const auto along_of = [&](int p) { return 16 * ((p + (late && first == 0)) % 8) + first; };
-        constexpr int kPieces = 4;  // at a time: registers
+  for (int h = 0; h < 2; h++) {  // of eight features
+    const int feature = at.feature0 + 8 * h + lane / 4;
+    const bool mine = kWhole || feature < W::kFeatures;
+    const int channel = at.group * W::kFeatures + (mine ? feature : W::kFeatures - 1);
+    const long row = at.image * kChannels + channel;
+    // 64 bytes of a quad are whole sectors, of 32: where its first place begins in the middle of one, the lane of the first
+    // four places is a piece ahead of the others
+    const bool ahead = ((row * l.images.places + at.place) & 4) != 0 && first == 0;
+    const auto along_of = [&](int p) { return 16 * ((p + ahead) % 8) + first; };
+    constexpr int kPieces = 4;  // at a time: registers
 #pragma unroll
-        for (int piece0 = 0; piece0 < 8; piece0 += kPieces) {
-          Vec4 v[kPieces];
+    for (int piece0 = 0; piece0 < 8; piece0 += kPieces) {
+      Vec4 v[kPieces];
 #pragma unroll
-          for (int p = 0; p < kPieces; p++) {
-            v[p] = in_fours<Together>(acc, piece0 + p, h, late, lane);
-            v[p] = body.value(v[p], row, channel, col_of(along_of(piece0 + p)));
-          }
+      for (int p = 0; p < kPieces; p++) {
+        const int piece = piece0 + p, after = (piece + 1) % 8;
+        const auto half = [&](int i) { return one_of(h == 0, acc[i], acc[i + 2]); };
+        const auto of = [&](int i) { return one_of(ahead, half(4 * after + i), half(4 * piece + i)); };
+        // a place that there is: of the last rows of an image, those behind it are not the row's
+        const Vec4At col{min(at.place + along_of(piece), l.images.places - 4)};
+        v[p] = body.value(Vec4(make_float4(of(0), of(32), of(1), of(33))), row, channel, col);
+      }
 #pragma unroll
-          for (int p = 0; p < kPieces; p++)
-            if (const int along = along_of(piece0 + p); mine) store(row, along, v[p]), store_end(row, along, v[p]);
-        }
-      });
-    }
-  } else {
-#pragma unroll 1
-    for (int h = 0; h < 2; h++) {
-      Vec4 v[8];
-#pragma unroll
-      for (int p = 0; p < 8; p++) v[p] = in_fours<Together>(acc, p, h, false, lane);
-      of_feature(8 * h + quad, [&](long row, int channel, bool) {
-#pragma unroll
-        for (int p = 0; p < 8; p++)
-#pragma unroll
-          for (int e = 0; e < 4; e++) {
-            const int col = min(at.place + 16 * p + first + e, l.images.places - 1);
-            v[p].x[e] = body.value(Real(v[p].x[e]), row, channel, col);
-          }
-      });
-      transpose(v, quad);
-#pragma unroll
-      for (int i = 0; i < 8; i++)
-        of_feature(8 * h + i, [&](long row, int, bool mine) {
-          const int lead = static_cast<int>(-(row * l.images.places + at.place) & 3);
-          if (l.aligned) store_shifted<Together>(body, v[i], row, mine, at, lead, lane);
-          else if (mine)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-              if (const int along = 16 * quad + first + e; along < at.end) body.store(row, at.place + along, v[i].x[e]);
-        });
+      for (int p = 0; p < kPieces; p++) {
+        const int along = along_of(piece0 + p);
+        if (!mine || along + 4 <= at.begin || along >= at.end) continue;
+        if (along >= at.begin && along + 4 <= at.end) body.store(row, Vec4At{at.place + along}, v[p]);
+        else store_some(body, v[p], row, at, along, true);
+      }
     }
   }
 }

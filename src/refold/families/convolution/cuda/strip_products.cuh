@@ -87,7 +87,7 @@ RF_FN void multiply_and_promote(float (&acc)[64], float (&partial)[64], const St
                                 uint32_t rows, int row, int place, int lane) {
   using Shape = StripShape<S, W>;
   using High = Taps<typename Shape::High, Phase>;
-  constexpr int kChunk = Shape::kChunkOctets, kEach = 64 / Shape::kTogether;
+  constexpr int kChunk = Shape::kChunkOctets;
 #pragma unroll
   for (int i = 0; i < 64; i++) acc[i] = partial[i] = 0.0f;
 #pragma unroll 1
@@ -96,12 +96,13 @@ RF_FN void multiply_and_promote(float (&acc)[64], float (&partial)[64], const St
     const uint32_t a_row = weights + High::tap(high) * W::Wide::kKernel * Shape::kOctets * S::kTileRows * 16;
     const uint32_t b_row = rows + slot * Shape::kRowBytes + place * 16;
     const auto of_phase = [&](auto phase) {
-      constexpr int kFirst = kEach * phase.index;  // of its sums
       using Wide = Taps<typename Shape::Wide, phase.index>;
       // Taps whose products are promoted together. Of fp32 class each by itself: three taps of 8 channels at a time were
       // measured to err 1.6 times as much as eager, one at a time as much.
       constexpr int kMost = S::Mode::kSplit ? 1 : 5, kAtOnce = kMost < Wide::kCount ? kMost : Wide::kCount;
-      const auto multiply = [&](int tap0, auto taps, auto octets, int chunk) {  // so many taps, octets of a chunk
+      // The products of so many taps and octets of a chunk, of a half of the places, or a phase.
+      const auto issue = [&](auto half, int tap0, auto taps, auto octets, int chunk) {
+        const int place = Shape::kTogether == 1 ? 64 * half.index : 0;
         wgmma_fence();
         // the small products first: tensor cores cut what they add off, by the size of the sum so far
 #pragma unroll
@@ -112,44 +113,73 @@ RF_FN void multiply_and_promote(float (&acc)[64], float (&partial)[64], const St
             for (int octet = 0; octet < octets.index; octet += 2) {
               const int channel = kChunk * chunk + octet, piece_a = term == 0, piece_b = term == 1;
               const bool first = term == (S::Mode::kSplit ? 0 : 2) && t == 0 && octet == 0;
-              multiply_step<Shape::kTogether, phase.index>(
+              wgmma_plain_half<half.index>(
                   partial,
                   plain_descriptor(a_row + piece_a * Shape::kWeightPiece +
                                        (Wide::tap(tap0 + t) * Shape::kOctets + channel) * S::kTileRows * 16,
                                    S::kTileRows * 16),
                   plain_descriptor(b_row + piece_b * Shape::kRowPiece +
-                                       (channel * Shape::kPixels + Wide::at(tap0 + t)) * 16,
+                                       (channel * Shape::kPixels + Wide::at(tap0 + t) + place) * 16,
                                    Shape::kPixels * 16),
                   !first);
             }
         wgmma_commit_group();
-        wgmma_wait_group<0>();
+      };
+      // Waits for all products but the last so many issues of them, and uses those of a half.
+      const auto settle = [&](auto half, auto left, const auto& promote) {
+        wgmma_wait_group<left.index>();
+#pragma unroll
+        for (int i = 32 * half.index; i < 32 * half.index + 32; i++) asm volatile("" : "+f"(partial[i]));  // not before
+        promote(half);
+      };
+      // All taps, `AtOnce` at a time. One half's are promoted while the tensor cores multiply the other's.
+      const auto multiply_all = [&](auto at_once, auto octets, int chunk, const auto& promote_of) {
+        constexpr int kTimes = Wide::kCount / at_once.index, kRest = Wide::kCount % at_once.index;
+        const auto promote_halves = [&](int tap, auto taps, int next, auto next_taps) {  // next: what is multiplied meanwhile
+          constexpr bool kMore = next_taps.index != 0;
+          if constexpr (Shape::kTogether == 1) {
+            settle(Step<0>{}, Step<1>{}, promote_of(tap));
+            if constexpr (kMore) issue(Step<0>{}, next, next_taps, octets, chunk);
+            settle(Step<1>{}, Step<kMore>{}, promote_of(tap));
+            if constexpr (kMore) issue(Step<1>{}, next, next_taps, octets, chunk);
+          } else {
+            settle(Step<phase.index>{}, Step<0>{}, promote_of(tap));
+            if constexpr (kMore) issue(Step<phase.index>{}, next, next_taps, octets, chunk);
+          }
+        };
+        if constexpr (Shape::kTogether == 1) {
+          issue(Step<0>{}, 0, at_once, octets, chunk);
+          issue(Step<1>{}, 0, at_once, octets, chunk);
+        } else {
+          issue(Step<phase.index>{}, 0, at_once, octets, chunk);
+        }
+#pragma unroll(kTimes > 4 ? 1 : kTimes)
+        for (int i = 1; i < kTimes; i++)
+          promote_halves((i - 1) * at_once.index, at_once, i * at_once.index, at_once);
+        promote_halves((kTimes - 1) * at_once.index, at_once, kTimes * at_once.index, Step<kRest>{});
+        if constexpr (kRest != 0) promote_halves(kTimes * at_once.index, Step<kRest>{}, 0, Step<0>{});
       };
       const auto add_chunk = [&](auto octets, int chunk) {
         const float of_row = shared.unscale_row[slot][chunk];
-        const auto promote = [&] {
-#pragma unroll
-          for (int i = kFirst; i < kFirst + kEach; i++) acc[i] = fmaf(partial[i], of_row, acc[i]);
-        };
         if (of_row != 0.0f) {
-#pragma unroll 1
-          for (int tap = 0; tap + kAtOnce <= Wide::kCount; tap += kAtOnce) {
-            multiply(tap, Step<kAtOnce>{}, octets, chunk);
-            promote();
-          }
-          if constexpr (Wide::kCount % kAtOnce != 0) {
-            multiply(Wide::kCount - Wide::kCount % kAtOnce, Step<Wide::kCount % kAtOnce>{}, octets, chunk);
-            promote();
-          }
-        } else {
-#pragma unroll 1
-          for (int tap = 0; tap < Wide::kCount; tap++) {
-            multiply(tap, Step<1>{}, octets, chunk);
-            const float* of_place = shared.unscale[slot][chunk] + Wide::at(tap) + place + 2 * (lane % 4);
+          multiply_all(Step<kAtOnce>{}, octets, chunk, [&](int) {
+            return [&](auto half) {
 #pragma unroll
-            for (int i = kFirst; i < kFirst + kEach; i++)
-              acc[i] = fmaf(partial[i], of_place[8 * (i % kEach / 4) + i % 2], acc[i]);
-          }
+              for (int i = 32 * half.index; i < 32 * half.index + 32; i++) acc[i] = fmaf(partial[i], of_row, acc[i]);
+            };
+          });
+        } else {
+          multiply_all(Step<1>{}, octets, chunk, [&](int tap) {
+            return [&, tap](auto half) {
+              const int first = Shape::kTogether == 1 ? 64 * half.index : 0;
+              const float* of_place = shared.unscale[slot][chunk] + Wide::at(tap) + place + first + 2 * (lane % 4);
+#pragma unroll
+              for (int i = 0; i < 32; i++) {
+                float& sum = acc[32 * half.index + i];
+                sum = fmaf(partial[32 * half.index + i], of_place[8 * (i / 4) + i % 2], sum);
+              }
+            };
+          });
         }
       };
 #pragma unroll 1

@@ -45,9 +45,15 @@ template <class S, class W> struct StripShape {
   static constexpr int kWeightPiece = kPlaneTaps * kOctets * S::kTileRows * 16, kRowPiece = kOctets * kPixels * 16;
   static constexpr int kWeightBytes = S::kPieces * kWeightPiece, kRowBytes = S::kPieces * kRowPiece;
   static constexpr int kSlotBytes = kRowBytes + kChunks * (kPixels + 1) * 4 + 16;
-  static constexpr int kRoom = 232448 - 512 - kWeightBytes;
-  static constexpr int kFit = kRoom < 0 ? 0 : kRoom / kSlotBytes;
-  static constexpr int kSlots = kFit < kSpan + 8 ? kFit : kSpan + 8;
+  static constexpr int kRoom = 232448 - 512 - kWeightBytes, kEnough = kSpan + 8;
+  // Slots beside a Stage of so many places for each of the consumers' warps: of as many places as leave two slots for the
+  // rows to come.
+  static constexpr int slots_beside(int places) {
+    const int room = kRoom - S::kConsumerWarps * 8 * (places + 8) * 4, fit = room < 0 ? 0 : room / kSlotBytes;
+    return fit < kEnough ? fit : kEnough;
+  }
+  static constexpr int kStaged = slots_beside(128) > kSpan + 1 ? 128 : slots_beside(64) > kSpan + 1 ? 64 : 32;
+  static constexpr int kSlots = slots_beside(kStaged);
   // Rows that a producer has in registers at a time: as many as have 32 values of a place.
   static constexpr int kBatch = kOctets == 2 ? 2 : 1;
   static constexpr int kValues = kOctets == 2 ? 16 : 32;  // of a place of a row
@@ -61,10 +67,18 @@ template <class S, class W> struct StripShape {
   static_assert(kTogether <= 2, "of two phases along the width a lane has four elements next to each other");
 };
 
+// Where a warp lays a row's values down, eight features at a time. Features lie 8 words of 32 apart, so that neither side
+// meets another lane's bank.
+template <int Cols> struct Stage {
+  static constexpr int kCols = Cols;
+  float at[8][Cols + 8];
+};
+
 template <class S, class W> struct StripStorage {
   using Shape = StripShape<S, W>;
   alignas(16) unsigned char weights[Shape::kWeightBytes];
   alignas(16) unsigned char rows[Shape::kSlots][Shape::kRowBytes];
+  alignas(16) Stage<Shape::kStaged> stage[S::kConsumerWarps];
   float unscale[Shape::kSlots][Shape::kChunks][Shape::kPixels];
   float unscale_row[Shape::kSlots][Shape::kChunks];
   uint2 range[2][2][Shape::kBatch][4];  // of producers, twice
