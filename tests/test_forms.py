@@ -235,3 +235,65 @@ def test_a_buffer_whose_first_size_is_one():
     with torch.no_grad():
         torch.testing.assert_close(fast(x), known(x))
     assert refold.status(fast).fast
+
+
+class Labelled(nn.Module):
+    """As classifiers of a library do, forward notes at the first call with labels what they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(WIDTH, WIDTH)
+        self.config = {"problem": None, "gain": 2.0}
+
+    def forward(self, x, labels=None):
+        y = torch.relu(self.fc(x)) * self.config["gain"]
+        if labels is None:
+            return y
+        if self.config["problem"] is None:
+            self.config["problem"] = "regression"
+        return y, (y - labels).square().mean()
+
+
+def test_settings_that_were_changed_and_stay_get_kernels(caplog):
+    model = Labelled().eval()
+    x = torch.randn(4, WIDTH)
+    fast = refold.optimize(model, x, measure=False)
+    original = twin.original(fast)
+    fast(x, labels=x)  # with gradients, by the original
+    assert model.config["problem"] == "regression"
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(fast(x), original(x))
+        assert refold.status(fast).fast, refold.status(fast)
+        fast.config["gain"] = 3.0
+        for _ in range(3):
+            torch.testing.assert_close(fast(x), original(x))
+        assert refold.status(fast).fast, refold.status(fast)
+        fast.config["gain"] = 2.0  # and what was before has its kernels still
+        torch.testing.assert_close(fast(x), original(x))
+        assert refold.status(fast).fast, refold.status(fast)
+    assert sum("settings were changed" in m for m in caplog.messages) == 2
+
+
+def test_settings_that_change_at_each_call_get_none(caplog):
+    model = Labelled().eval()
+    x = torch.randn(4, WIDTH)
+    fast = refold.optimize(model, x, measure=False)
+    with torch.no_grad():
+        for gain in range(3, 9):
+            fast.config["gain"] = float(gain)
+            torch.testing.assert_close(fast(x), twin.original(fast)(x))
+            assert not refold.status(fast).fast
+    assert not any("settings were changed" in m for m in caplog.messages)
+
+
+def test_other_changes_of_a_module_get_none(caplog):
+    model = Labelled().eval()
+    x = torch.randn(4, WIDTH)
+    fast = refold.optimize(model, x, measure=False)
+    fast.fc.register_forward_hook(lambda module, args, made: made + 1)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(fast(x), twin.original(fast)(x))
+            assert not refold.status(fast).fast
+    assert not any("kernels are made" in m for m in caplog.messages)

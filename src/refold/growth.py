@@ -1,9 +1,10 @@
-"""Kernels for further forms of call, made when such a call first comes."""
+"""Kernels for further forms of call and for changed settings, made when such calls come."""
 
 from __future__ import annotations
 
 import copy
 import enum
+import hashlib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -62,10 +63,13 @@ def _order(leaf: torch.Tensor) -> str:
 
 @dataclass
 class Growth:
-    """Makes a program for a call that no program of a twin takes because of its arguments.
+    """Makes a program for a call that no program of a twin takes because of its arguments, or of
+    settings of modules that were changed since and have stayed: an attribute that forward reads, or
+    what a first call with labels notes in a configuration.
 
     source: the text that binds Model. tried: the forms for which programs were made, or none was
     gained. grown: how many further ones were made; there are at most MOST, of at most TRIES tried.
+    changed: the settings that the last call was refused for.
     """
 
     source: str
@@ -74,6 +78,7 @@ class Growth:
     tried: frozenset[str]
     grown: int = 0
     trials: int = 0
+    changed: str = ""
 
     def __call__(
         self,
@@ -82,19 +87,25 @@ class Growth:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> twin.Program | None:
-        spent = self.grown >= MOST or self.trials >= TRIES
-        if spent or not all(_is_unlike(p, fast, args, kwargs) for p in refused):
+        if self.grown >= MOST or self.trials >= TRIES:
             return None
+        alike = [p for p in refused if not _is_unlike(p, fast, args, kwargs)]
+        changed = [_changed_settings(p, fast) for p in alike]
+        before, self.changed = self.changed, "; ".join(changed)
+        if not all(changed) or self.changed not in ("", before):
+            return None  # what changes from call to call would have new kernels each time
         if torch.is_grad_enabled() and any(p.requires_grad for p in fast.parameters()):
             return None  # gradients are wanted: the original would run
         if any(_is_apart(p, args, kwargs) for p in refused):
             return None
-        key = form(args, kwargs)
+        key = "; ".join(filter(None, (form(args, kwargs), self.changed)))
         if key in self.tried or not _busy.acquire(blocking=False):
             return None
         try:
             self.tried |= {key}
             self.trials += 1
+            what = "settings were changed" if changed else "a call of another form than before"
+            _log.warning("refold: %s: kernels are made for it", what)
             made = self._made(fast, args, kwargs)
             self.grown += made is not None
             return made
@@ -105,7 +116,6 @@ class Growth:
         self, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> twin.Program | None:
         """The program, made in a thread of its own: modes of the caller's are the caller's."""
-        _log.warning("refold: a call of another form than before: kernels are made for it")
         found: list[twin.Program | BaseException | None] = []
 
         def make() -> None:
@@ -167,6 +177,23 @@ def _is_apart(program: twin.Program, args: tuple[Any, ...], kwargs: dict[str, An
         return True
     device = max((v.get_device() for v in tensors), default=-1)
     return space._refold_context(device, space._refold_file.kind) is not None
+
+
+def _changed_settings(program: twin.Program, fast: torch.nn.Module) -> str:
+    """What distinguishes the module's settings from those that a program was made for, if nothing
+    else about the module does; else nothing."""
+    file, model = program.namespace._refold_file, twin.original(fast)
+    reason = file.difference(model, file.reached(model))
+    if reason is None or not reason.startswith("the setting "):
+        return ""
+    inside, setting = program.namespace._refold_inside, program.namespace._refold_setting
+    now = [
+        (path, name, setting(getattr(inside(model, path), name, None)))
+        for path, _, _, settings in file.modules
+        for name, then in settings.items()
+        if setting(getattr(inside(model, path), name, None)) != then
+    ]
+    return f"settings {hashlib.sha256(repr(now).encode()).hexdigest()[:16]}"
 
 
 def _is_unlike(
