@@ -297,3 +297,29 @@ def test_other_changes_of_a_module_get_none(caplog):
             torch.testing.assert_close(fast(x), twin.original(fast)(x))
             assert not refold.status(fast).fast
     assert not any("kernels are made" in m for m in caplog.messages)
+
+
+class Cut(nn.Module):
+    """Sizes decide how far what is made of an image is padded, so that they are fixed."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, 2)
+
+    def forward(self, x):
+        y = torch.relu(self.conv(x)).repeat_interleave(2, 2).repeat_interleave(2, 3)
+        wide, high = x.shape[3] - y.shape[3], x.shape[2] - y.shape[2]
+        return torch.sigmoid(nn.functional.pad(y, [wide // 2, wide - wide // 2, 0, high])) * 2
+
+
+def test_other_sizes_than_the_fixed_ones_get_kernels_when_they_come_again(caplog):
+    model = Cut().eval()
+    fast = refold.optimize(model, torch.randn(2, 3, 33, 31), measure=False)
+    taken = []
+    with torch.no_grad():
+        for high, wide in ((40, 44), (35, 35), (40, 44), (40, 44), (33, 31), (40, 44)):
+            x = torch.randn(2, 3, high, wide)
+            torch.testing.assert_close(fast(x), model(x))
+            taken.append(refold.status(fast).fast)
+    assert taken == [False, False, False, True, True, True]
+    assert sum("kernels are made" in m for m in caplog.messages) == 1

@@ -67,9 +67,12 @@ class Growth:
     settings of modules that were changed since and have stayed: an attribute that forward reads, or
     what a first call with labels notes in a configuration.
 
+    Where a program of a form has fixed sizes, others get one that come twice in a row.
+
     source: the text that binds Model. tried: the forms for which programs were made, or none was
     gained. grown: how many further ones were made; there are at most MOST, of at most TRIES tried.
-    changed: the settings that the last call was refused for.
+    changed, sized: the settings, and the sizes, that the last call was refused for. none: the forms
+    of which no program could be made.
     """
 
     source: str
@@ -79,6 +82,8 @@ class Growth:
     grown: int = 0
     trials: int = 0
     changed: str = ""
+    sized: str = ""
+    none: frozenset[str] = frozenset()
 
     def __call__(
         self,
@@ -99,6 +104,14 @@ class Growth:
         if any(_is_apart(p, args, kwargs) for p in refused):
             return None
         key = "; ".join(filter(None, (form(args, kwargs), self.changed)))
+        if key in self.none:
+            return None
+        if key in self.tried and not alike:
+            sizes = [v.shape for v in pytree.tree_leaves((args, kwargs)) if hasattr(v, "shape")]
+            key = f"{key}; sizes {sizes}"
+            before, self.sized = self.sized, key
+            if key != before:
+                return None
         if key in self.tried or not _busy.acquire(blocking=False):
             return None
         try:
@@ -108,6 +121,7 @@ class Growth:
             _log.warning("refold: %s: kernels are made for it", what)
             made = self._made(fast, args, kwargs)
             self.grown += made is not None
+            self.none |= {key} if made is None else frozenset()
             return made
         finally:
             _busy.release()
