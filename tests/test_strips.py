@@ -8,7 +8,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from refold import introspect, pipeline
+from refold.accuracy.samples import samples_of
+from refold.capture import Example
 from refold.convolve import IMPLICIT, STRIPS, Choice
+from refold.plan.reference import run_plan
+from refold.planner import plan_price
 from test_convolutions import choice, fast_of, plan_of, relative, truth_of
 from test_models import written
 from tests.emulator.module import emulated
@@ -131,6 +135,19 @@ def test_a_result_that_others_read_is_stored() -> None:
     assert families(module, x, way) == ["convolution", "pooling"]
     implicit = choice("ieee", "slim", IMPLICIT)
     assert families(nn.Sequential(module.conv, nn.MaxPool2d(2)), x, implicit)[-1] == "pooling"
+
+
+def test_a_plan_with_windows_runs_by_pytorch_alone() -> None:
+    module, x = Pooled(4, 20, (2, 2)).eval(), torch.randn(2, 4, 11, 22)
+    mode, device = plan_of(module, x, choice("ieee", "slim", STRIPS), SM_90)
+    samples = samples_of(module, Example.of([x]), mode.captured, mode.captured.graph)
+    sample = samples.get("the example")
+    values = {(n.op, n["name"]): v for n, v in sample.leaves.items()}
+    leaves = {n: values[n.op, n["name"]] for n in mode.plan.graph.nodes() if n.row.is_named}
+    for got, truth in zip(run_plan(mode.plan, leaves, sample.sizes), sample.truth, strict=True):
+        torch.testing.assert_close(got.double(), truth[0], rtol=1e-4, atol=1e-5)
+    wide, _ = plan_of(module, torch.randn(2, 4, 44, 88), choice("ieee", "slim", STRIPS), SM_90)
+    assert plan_price(wide.plan, device).seconds > plan_price(mode.plan, device).seconds
 
 
 class Long(nn.Module):
