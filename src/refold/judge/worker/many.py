@@ -132,8 +132,8 @@ class Many:
         back: list[str] | None = None,
         model: str = "a",
     ) -> None:
-        """Many calls on the same inputs, in so many seconds of work; that result is seen which is
-        the farthest from the first one. ``back``: of the gradients of inputs and of these
+        """Many calls on the same inputs, in so many seconds of work; the first result is seen, and
+        that which is the farthest from it. ``back``: of the gradients of inputs and of these
         parameters, of many backwards. The reference makes two."""
         module = self.models[model]
         first: Tree = None
@@ -159,7 +159,9 @@ class Many:
             far = max(map(_apart, tensors(found), tensors(first)), default=0.0)
             if far > most:
                 most, seen = far, copied(found)
-        self._see(label, OUTPUT if back is None else GRADS, seen)
+        kind = OUTPUT if back is None else GRADS
+        self._see(f"{label}: the first", kind, first)  # where it is the one that is wrong
+        self._see(label, kind, seen)
 
     def take_away(self, path: str, names: list[str], model: str = "a") -> None:
         """Tensors of a part become None, as a bias does that is folded into what follows."""
