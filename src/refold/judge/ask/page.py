@@ -121,7 +121,4 @@ def strip(timing: Timing) -> str:
 
 
 def _open() -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        f'font-size="10" role="img">'
-    )
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" font-size="10" role="img">'
