@@ -323,3 +323,18 @@ def test_other_sizes_than_the_fixed_ones_get_kernels_when_they_come_again(caplog
             taken.append(refold.status(fast).fast)
     assert taken == [False, False, False, True, True, True]
     assert sum("kernels are made" in m for m in caplog.messages) == 1
+
+
+def test_calls_with_gradients_are_not_asked_for_settings(monkeypatch):
+    """A training loop goes by the original: what each call costs there is the loop's."""
+    model = Labelled().eval()
+    x = torch.randn(4, WIDTH)
+    fast = refold.optimize(model, x, measure=False)
+    asked = []
+    monkeypatch.setattr(growth, "_changed_settings", lambda *given: asked.append(given) or "")
+    fast.config["gain"] = 3.0
+    fast(x).sum().backward()
+    assert not asked
+    with torch.no_grad():
+        fast(x)
+    assert asked

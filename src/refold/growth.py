@@ -94,15 +94,15 @@ class Growth:
     ) -> twin.Program | None:
         if self.grown >= MOST or self.trials >= TRIES:
             return None
+        if torch.is_grad_enabled() and any(p.requires_grad for p in fast.parameters()):
+            return None  # gradients are wanted: the original would run
+        if any(_is_apart(p, args, kwargs) for p in refused):
+            return None
         alike = [p for p in refused if not _is_unlike(p, fast, args, kwargs)]
         changed = [_changed_settings(p, fast) for p in alike]
         before, self.changed = self.changed, "; ".join(changed)
         if not all(changed) or self.changed not in ("", before):
             return None  # what changes from call to call would have new kernels each time
-        if torch.is_grad_enabled() and any(p.requires_grad for p in fast.parameters()):
-            return None  # gradients are wanted: the original would run
-        if any(_is_apart(p, args, kwargs) for p in refused):
-            return None
         key = "; ".join(filter(None, (form(args, kwargs), self.changed)))
         if key in self.none:
             return None

@@ -140,9 +140,9 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
       constexpr bool kWhole = W::kFeatures % S::kTileRows == 0;
       auto& stage = shared.stage[4 * warpgroup + warp];
       const auto joined = joined_of(strip.image);
-      if (kTogether == 2 && l.in_fours) finalize_pairs<kWhole>(l, body, sums, row_of(t), lane);
-      else if (l.in_fours) finalize_row<kTogether, true, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
-      else finalize_row<kTogether, false, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
+      if (!l.in_fours) finalize_row<kTogether, false, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
+      else if constexpr (kTogether == 2) finalize_pairs<kWhole>(l, body, sums, row_of(t), lane);
+      else finalize_row<kTogether, true, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
     };
     queue.release_each(kPooled ? first * Body::kPoolHigh : first, lane);
     // A tile is stored while the tensor cores multiply the next one, where that is one chain. Nothing but that chain may

@@ -98,7 +98,8 @@ RF_FN void store_some(const Body& body, const Vec4& v, long row, const RowOfResu
 }
 
 // A row of a strip's result, 16 features of a warp. kWhole: no tile has features that there are not. acc: scaled back.
-// InFours: rows are moved so that they start at multiples of 16 bytes; else each feature's may start anywhere.
+// InFours: rows are moved so that they start at multiples of 16 bytes; else each feature's may start anywhere. Of two phases
+// together such rows are finalize_pairs'.
 template <int Together, bool InFours, bool kWhole, class Body, class Joined, class Stage>
 RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&acc)[64], const RowOfResult& at,
                         const Joined& joined, Stage& stage, int lane) {
@@ -134,7 +135,7 @@ RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&ac
       const long row = row_of(8 * h + quad, joined.image_of(place));
       const Vec4 v(make_float4(acc[i], acc[next], acc[last], acc[behind]));
       Vec4 w;
-      if constexpr (InFours && Together == 1) {
+      if constexpr (InFours) {
         w = body.value(v, row, channel, PairsAt{there(place, 2), there(place + 8, 2)});
       } else {
 #pragma unroll
