@@ -79,7 +79,7 @@ def test_statements_become_calls() -> None:
     text = (
         'int f() { asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t)); asm("" : "+f"(x)::"memory"); }'
     )
-    assert translate(text) == "int f() { (t = emulator::self().index.x); ((void)0); }"
+    assert translate(text) == "int f() { (t = emulator::thread_x()); ((void)0); }"
     text = "__shared__ Real words[2][kRows / 32], sums[4];"
     assert translate(text).count("emulator::shared_variable<Real ") == 2
     text = 'asm volatile("bar.sync %0, %1;" ::"r"(rf::number(a, b)), "r"(n) : "memory");'

@@ -6,18 +6,24 @@ CUDA's; what is left of CUDA's language then are `asm` statements and `__shared_
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
 
 from refold.codegen.headers import folders
+from tests.compiler import FOLDER
 
 HERE = Path(__file__).parent
-SOURCES = (Path(__file__), *sorted((HERE / "include").iterdir()))
+HEADERS = sorted((HERE / "include").iterdir())
+CORE = sorted((HERE / "core").iterdir())
+SOURCES = (Path(__file__), *HEADERS, *CORE)
 INCLUDES = [f"-I{p}" for p in (HERE / "include", *folders("cuda"), HERE.parent / "gpu")]
 # -fno-strict-aliasing: kernels read floats as float4, which nvcc lets them.
 # -fno-gnu-unique: what is static in a library is its own, its device and threads.
@@ -121,8 +127,7 @@ def compile_source(
 
     architecture: what __CUDA_ARCH__ says. Raises RuntimeError with the compiler's words.
     """
-    with _PRECOMPILING:
-        header = _precompiled(architecture)
+    header = _precompiled(architecture)
     # with -fpch-preprocess the text names the precompiled header instead of holding what it holds
     preprocess = ["-E", "-P", "-fpch-preprocess", "-include", str(header)]
     options = [*FLAGS, *_defines(architecture), *flags, *INCLUDES]
@@ -132,18 +137,54 @@ def compile_source(
     _run(["g++", "-x", "c++", "-fpreprocessed", *FLAGS, "-c", "-o", str(out), str(translated)])
 
 
-_PRECOMPILING = Lock()
-_FOLDER = tempfile.TemporaryDirectory(prefix="refold_emulator_")
+_OWN = tempfile.TemporaryDirectory(prefix="refold_emulator_")
+
+
+def _precompiled(architecture: int) -> Path:
+    """The emulator's headers, compiled once."""
+    text = "".join(f'#include "{p.name}"\n' for p in HEADERS)
+    options = [*FLAGS, *_defines(architecture), *INCLUDES]
+
+    def make(header: Path) -> None:
+        header.write_text(text)
+        _run(["g++", "-x", "c++-header", *options, "-o", f"{header}.gch", str(header)])
+
+    return _once(f"emulator_{architecture}.h", make)
+
+
+def _core() -> list[Path]:
+    """What is behind the emulator's headers: objects for each library, optimized."""
+    options = [*FLAGS, "-O2", *_defines(900), *INCLUDES]
+
+    def make(out: Path) -> None:
+        _run(["g++", *options, "-c", "-o", str(out), str(HERE / "core" / f"{out.stem}.cpp")])
+
+    return [_once(f"{p.stem}.o", make) for p in CORE if p.suffix == ".cpp"]
+
+
+_ONE_AT_A_TIME = Lock()
 
 
 @cache
-def _precompiled(architecture: int) -> Path:
-    """The emulator's headers, which are most of what a file takes to compile, compiled once."""
-    header = Path(_FOLDER.name, f"emulator_{architecture}.h")
-    header.write_text("".join(f'#include "{p.name}"\n' for p in SOURCES[1:]))
-    options = [*FLAGS, *_defines(architecture), *INCLUDES]
-    _run(["g++", "-x", "c++-header", *options, "-o", f"{header}.gch", str(header)])
-    return header
+def _folder() -> Path:
+    """Of the processes of `make test` together, for this state of the emulator's files."""
+    digest = hashlib.sha256(b"".join(p.read_bytes() for p in SOURCES)).hexdigest()[:12]
+    folder = Path(os.environ.get(FOLDER) or _OWN.name, f"emulator_{digest}")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _once(name: str, make: Callable[[Path], None]) -> Path:
+    """A file of that folder, made by the first who asks for it."""
+    path = _folder() / name
+    done = path.with_suffix(f"{path.suffix}.done")
+    if not done.exists():
+        with _ONE_AT_A_TIME, path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                make(path)
+                done.touch()
+    return path
 
 
 def _defines(architecture: int) -> list[str]:
@@ -151,7 +192,8 @@ def _defines(architecture: int) -> list[str]:
 
 
 def link(objects: Sequence[Path], library: Path) -> None:
-    _run(["g++", "-shared", "-Wl,-Bsymbolic", "-o", str(library), *map(str, objects)])
+    both = map(str, (*objects, *_core()))
+    _run(["g++", "-shared", "-Wl,-Bsymbolic", "-o", str(library), *both])
 
 
 def _run(command: list[str]) -> str:
@@ -234,9 +276,9 @@ def _call(sections: list[str]) -> str:
 
 def _function(ptx: str) -> str | None:
     if ptx == "mov.u32 %0, %%tid.x;":
-        return "self().index.x"
+        return "thread_x()"
     if ptx == "mov.u32 %0, %%ctaid.x;":
-        return "self().block->index.x"
+        return "block_x()"
     if ptx in INSTRUCTIONS:
         return INSTRUCTIONS[ptx]
     for key, function in INSTRUCTIONS.items():

@@ -1,15 +1,13 @@
 // Stands in for CUDA's header: the language's words, the intrinsics and the runtime calls that kernels here use.
 #pragma once
-#include <atomic>
 #include <cmath>
-#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <thread>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "emulator.h"
 
@@ -24,13 +22,9 @@
 
 // Read as numbers; only x is used.
 namespace emulator {
-template <unsigned& (*Of)()> struct Axis {
+template <unsigned (*Of)()> struct Axis {
   operator unsigned() const { return Of(); }
 };
-inline unsigned& thread_x() { return self().index.x; }
-inline unsigned& block_x() { return self().block->index.x; }
-inline unsigned& threads_x() { return machine().block_size.x; }
-inline unsigned& blocks_x() { return machine().grid.x; }
 }  // namespace emulator
 static struct { emulator::Axis<emulator::thread_x> x; } threadIdx;
 static struct { emulator::Axis<emulator::block_x> x; } blockIdx;
@@ -117,7 +111,7 @@ template <class T> T __shfl_sync(unsigned mask, T v, int lane) {
   return emulator::from_lane("shfl", mask, v, lane & 31);
 }
 template <class T> T __shfl_xor_sync(unsigned mask, T v, int lanes) {
-  return emulator::from_lane("shfl.xor", mask, v, emulator::self().lane() ^ lanes);
+  return emulator::from_lane("shfl.xor", mask, v, emulator::lane() ^ lanes);
 }
 inline unsigned __ballot_sync(unsigned mask, bool v) {
   const uint32_t word = v;
@@ -167,13 +161,12 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline const char* cudaGetErrorString(cudaError_t) { return emulator::machine().error.c_str(); }
+inline const char* cudaGetErrorString(cudaError_t) { return emulator::error(); }
 inline const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  const char* processors = std::getenv("EMULATOR_PROCESSORS");
-  if (attribute == cudaDevAttrMultiProcessorCount) *value = processors ? std::atoi(processors) : 132;
+  if (attribute == cudaDevAttrMultiProcessorCount) *value = emulator::processors();
   else *value = attribute == cudaDevAttrComputeCapabilityMajor ? __CUDA_ARCH__ / 100 : __CUDA_ARCH__ / 10 % 10;
   return cudaSuccess;
 }
@@ -181,34 +174,13 @@ template <class Kernel> cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttrib
   return size_t(bytes) <= emulator::kMostDynamic ? cudaSuccess : cudaErrorInvalidValue;
 }
 namespace emulator {
-inline std::mutex stream;
-}
-extern "C" {
-__attribute__((weak)) long emulator_launches = 0;  // for tests that count them
-}
+template <class Run> void run_of(const void* it) { (*static_cast<const Run*>(it))(); }
+}  // namespace emulator
 template <class... Takes, class... Gives>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c, void (*kernel)(Takes...), Gives&&... gives) {
   const std::tuple<std::decay_t<Takes>...> arguments(std::forward<Gives>(gives)...);
-  // one kernel at a time, as in one stream; between two, another thread's may come
-  std::this_thread::yield();
-  const std::lock_guard<std::mutex> alone(emulator::stream);
-  emulator_launches++;
-  bool together = false;
-  unsigned cluster = 1;
-  for (unsigned i = 0; i < c->numAttrs; i++) {
-    if (c->attrs[i].id == cudaLaunchAttributeCooperative) together = c->attrs[i].val.cooperative;
-    if (c->attrs[i].id == cudaLaunchAttributeClusterDimension) cluster = c->attrs[i].val.clusterDim.x;
-  }
-  auto& m = emulator::machine();
-  int processors;
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0);
-  const char* wrong = c->gridDim.x % cluster ? "clusters do not divide the grid"
-                      : together && c->gridDim.x > unsigned(processors) ? "more blocks together than processors"
-                      : c->dynamicSmemBytes > emulator::kMostDynamic ? "more shared memory than a block can have"
-                      : c->blockDim.x > 1024 || c->gridDim.x == 0 ? "no such grid" : nullptr;
-  if (wrong) return m.error = wrong, cudaErrorInvalidValue;
   const auto run = [&] { std::apply(kernel, arguments); };
-  return emulator::run_grid(c->gridDim.x, c->blockDim.x, cluster, together, run) ? cudaSuccess : cudaErrorLaunchFailure;
+  return emulator::launch(*c, emulator::run_of<decltype(run)>, &run) ? cudaSuccess : cudaErrorLaunchFailure;
 }
 
 #include "ptx.h"
