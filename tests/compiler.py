@@ -33,10 +33,13 @@ from pathlib import Path
 FOLDER = "REFOLD_TEST_HEADERS"
 OPTIMIZE = "REFOLD_TEST_OPTIMIZE"  # takes the place of -O3; empty: nothing is replaced
 PARTS = "REFOLD_TEST_PARTS"  # set: two units stay two
-WORTH_IT = 5  # precompiling takes as long as reading them three times or more
+WORTH_IT = 3  # precompiling takes as long as reading them two or three times
 REAL = "c++"
 # headers that a source reads only if it defines one of these
 SELDOM = {"#include <ATen/cpu/vec/vec.h>": ("#define RF_REAL double", "#define RF_VECTORS")}
+# headers that cost a source next to nothing behind PyTorch's, which include most of what they do:
+# without them what has threads of its own and what has none read one precompiled header
+CHEAP = tuple(f"#include <{h}>" for h in ("sys/mman.h", "atomic", "cstdlib", "memory", "thread"))
 INDUCTOR = "TORCH_INDUCTOR_CPP_WRAPPER"  # each file that torch.compile writes is compiled with it
 LINKERS = ("mold", "gold")  # faster than the usual one, which takes a fifth of such a compilation
 
@@ -53,9 +56,12 @@ def install(folder: Path) -> None:
 
 
 def includes(source: str) -> str:
-    """The headers of the system that a source includes, each once, in its order."""
+    """The headers of the system that a source includes and that take long, each once, in its
+    order."""
     found = re.findall(r"(?m)^#(?:include <[^>]*>|define PY_SSIZE_T_CLEAN)$", source)
     lines = [f for f in dict.fromkeys(found) if any(d in source for d in SELDOM.get(f, ("",)))]
+    if any(line.startswith("#include <ATen/") for line in lines):
+        lines = [line for line in lines if line not in CHEAP]
     return "".join(f"{line}\n" for line in lines)
 
 
