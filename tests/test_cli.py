@@ -213,7 +213,7 @@ def test_interrupted_in_the_middle(tmp_path):
     out = tmp_path / "fast.py"
     out.write_text("what was there before")
     process = subprocess.Popen(
-        [sys.executable, "-m", "refold", "optimize", str(S0), "-o", str(out)],
+        [sys.executable, "-m", "refold", "optimize", str(S0), "-o", str(out), *SMALL],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -19,7 +19,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:var\\(\\). degrees of freedom")
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
 def test_sides_are_equal(rule: Rule, request: pytest.FixtureRequest) -> None:
-    failure = prove(rule, instances=8 if fewer(request, rule, FURTHER) else None)
+    instances = None
+    if fewer(request, rule, FURTHER):
+        instances = 8
+    elif rule.is_of_images and not request.config.getoption("--all"):
+        # of 70 rules of images that are false 36 instances show 65, the 75 of `make test-all` 67
+        instances = 36
+    failure = prove(rule, instances=instances)
     assert failure is None, str(failure)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import torch
 
@@ -33,6 +34,31 @@ DATA: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "small": lambda t: t * 0.1,
     "ties": torch.round,
 }
+KINDS = tuple(DATA)
+# what attributes may be: of windows on each spatial axis, and the others
+OF_EACH_AXIS: dict[str, tuple[int, ...]] = {
+    "strides": (1, 1, 1, 2, 3),
+    "paddings": (0, 0, 1, 2),
+    "dilations": (1, 1, 1, 2),
+    "output_padding": (0, 0, 0, 1),
+    "sizes": (1, 2, 2, 3),
+}
+ATTRIBUTES: dict[str, tuple[Any, ...]] = {
+    "correction": (0, 0, 1),
+    "start": (0, 1, 2),
+    "length": (1, 2, 3),
+    "size": (1, 2, 3),
+    "stride": (1, 2, 3),
+    "padding": (0, 0, 1),
+    "count_include_pad": (True, False),
+    "ceil_mode": (False, False, True),
+    "slope": (-0.5, -2.0, 0.01, 0.2, 1.5),
+    "alpha": (-1.5, 0.5, 1.0, 1.5),
+    "beta": (1.0, 2.0),
+    "threshold": (-1.0, 20.0, 40.0),
+    "groups": (1, 1, 2, 3),
+}
+_T = TypeVar("_T")
 _NOT_TAKEN = (ValueError, RuntimeError, IndexError, TypeError)  # by the left side of a rule
 
 
@@ -53,18 +79,18 @@ def draw_instance(
     sizes: what an axis may have. guarded: whether the guard is asked. It reads no data and refuses
     nine of ten draws: so data are drawn, and the left side is run, behind it.
     """
-    base = (draw.choice(OUTER), *(draw.choice(sizes) for _ in range(RANK - 1)))
-    letters = {c[0]: draw.choice(sizes) for h in rule.holes.values() for c in h.dims}
+    base = (_choice(draw, OUTER), *(_choice(draw, sizes) for _ in range(RANK - 1)))
+    letters = {c[0]: _choice(draw, sizes) for h in rule.holes.values() for c in h.dims}
     if rule.is_of_images and draw.random() < 0.5:  # one group: a kernel has all channels
         letters["D"] = letters.get("C", letters.get("O", 1))
         if "P" in letters:  # a kernel behind another
             letters["E"] = letters["O"]
     if "G" in letters:  # channels of two images beside each other
         letters["G"] = letters["C"] + letters["E"]
-    spatial_rank = draw.choice(SPATIAL_RANKS) if rule.is_of_images else 0
+    spatial_rank = _choice(draw, SPATIAL_RANKS) if rule.is_of_images else 0
     found: dict[str, Any] = {}
     leaves: list[tuple[Node, Hole]] = []
-    kind, seed = draw.choice(list(DATA)), draw.getrandbits(32)
+    kind, seed = _choice(draw, KINDS), draw.getrandbits(32)
     for hole in rule.holes.values():
         if hole.attribute:
             name = hole.name.rstrip("0123456789")
@@ -83,7 +109,7 @@ def draw_instance(
             if alike and alike[0] is not hole and draw.random() < 0.7:
                 shape = tuple(hint(d) for d in found[alike[0].name].shape)
                 if "paddings2" in rule.holes:  # of two windows: a smaller one
-                    kernel = (draw.choice((1, max(1, d - 2))) for d in shape[-spatial_rank:])
+                    kernel = (_choice(draw, (1, max(1, d - 2))) for d in shape[-spatial_rank:])
                     shape = (*shape[:-spatial_rank], *kernel)
             found[hole.name] = _value(hole, shape, spatial_rank, leaves, draw)
     try:
@@ -129,7 +155,7 @@ def _shape(
         elif letter != "_":
             shape[i] = 1 if letter.endswith("?") and draw.random() < 0.3 else letters[letter[0]]
         elif hole.is_of_images:
-            shape[i] = 1 if one_place else draw.choice(SIZES)
+            shape[i] = 1 if one_place else _choice(draw, SIZES)
     return tuple(shape)
 
 
@@ -146,16 +172,13 @@ def _value(
     # a factor of images that has one element is a number most of the time, as guards want it
     often = 0.7 if number and spatial_rank and set(hole.dims) == {"1"} else 0.3
     if (free and draw.random() < 0.1) or (number and draw.random() < often):
-        value = draw.choice((-2.0, -1.0, 0.0, 0.0, 0.5, 1.0, 3.0))
+        value = _choice(draw, (-2.0, -1.0, 0.0, 0.0, 0.5, 1.0, 3.0))
         if not (hole.nonnegative and value < 0) and not (hole.nonpositive and value > 0):
             return as_scalar(value, F64)
-    name = f"{hole.name}{len(leaves)}"
-    if hole.index:
-        node = leaf("input", shape, torch.int64, name=name, index=0)
-        leaves.append((node, hole))
-        return node
-    node = leaf("param" if hole.parametric else "input", shape, F64, **_names(hole, name))
+    node = _leaf(f"{hole.name}{len(leaves)}", shape, hole.parametric, hole.index)
     leaves.append((node, hole))
+    if hole.index:
+        return node
     if hole.boolean:
         return make("gt", node, as_scalar(0.0, F64))
     if hole.nonnegative:
@@ -163,12 +186,26 @@ def _value(
     if hole.nonpositive:
         return make("mul", make("abs", node), as_scalar(-1.0, F64))
     if free and draw.random() < 0.2:
-        return make("add", make("sigmoid", node), as_scalar(draw.choice((-2.0, 0.0, 2.0)), F64))
+        return make("add", make("sigmoid", node), as_scalar(_choice(draw, (-2.0, 0.0, 2.0)), F64))
     return node
 
 
-def _names(hole: Hole, name: str) -> dict[str, Any]:
-    return {"name": name} if hole.parametric else {"name": name, "index": 0}
+@lru_cache(maxsize=1 << 14)
+def _leaf(name: str, shape: tuple[int, ...], parametric: bool, index: bool) -> Node:
+    """Kept: variables are few, and so are shapes, and each is drawn a thousand times."""
+    dtype = torch.int64 if index else F64
+    if parametric and not index:
+        return leaf("param", shape, dtype, name=name)
+    return leaf("input", shape, dtype, name=name, index=0)
+
+
+def _choice(draw: random.Random, options: Sequence[_T]) -> _T:
+    """What `draw.choice` gives, in half of its time: instances are drawn by millions of these."""
+    bits = len(options).bit_length()
+    found = draw.getrandbits(bits)
+    while found >= len(options):
+        found = draw.getrandbits(bits)
+    return options[found]
 
 
 def _attribute(
@@ -184,10 +221,10 @@ def _attribute(
         ):  # all spatial axes, with the channels or the batch; channels
             every, batch, channel = AXES[-spatial_rank:], -spatial_rank - 2, -spatial_rank - 1
             ways = (every, every, (channel, *every), (batch, *every), (channel,))
-            return draw.choice(ways)
-        return tuple(sorted(draw.sample(AXES, draw.choice((1, 1, 1, 2, 2, 3)))))
+            return _choice(draw, ways)
+        return tuple(sorted(draw.sample(AXES, _choice(draw, (1, 1, 1, 2, 2, 3)))))
     if kind == "axis":
-        return draw.choice((*AXES, -1))
+        return _choice(draw, (*AXES, -1))
     if kind == "shape" and spatial_rank and "y" in found and draw.random() < 0.7:
         # as large as the one image, with the channels of the other
         x, y = ([hint(d) for d in found[name].shape] for name in "xy")
@@ -196,33 +233,11 @@ def _attribute(
         return _reshaped(base, found, draw)
     if kind == "order":
         return tuple(draw.sample(range(RANK), RANK))
-    each: dict[str, tuple[int, ...]] = {
-        "strides": (1, 1, 1, 2, 3),
-        "paddings": (0, 0, 1, 2),
-        "dilations": (1, 1, 1, 2),
-        "output_padding": (0, 0, 0, 1),
-        "sizes": (1, 2, 2, 3),
-    }
-    if kind in each:
+    if kind in OF_EACH_AXIS:
         # alike on all axes half of the time, as most rules want some to be one or zero
-        drawn = [draw.choice(each[kind]) for _ in range(spatial_rank)]
+        drawn = [_choice(draw, OF_EACH_AXIS[kind]) for _ in range(spatial_rank)]
         return tuple(drawn) if draw.random() < 0.5 else (drawn[0],) * spatial_rank
-    choices: dict[str, tuple[Any, ...]] = {
-        "correction": (0, 0, 1),
-        "start": (0, 1, 2),
-        "length": (1, 2, 3),
-        "size": (1, 2, 3),
-        "stride": (1, 2, 3),
-        "padding": (0, 0, 1),
-        "count_include_pad": (True, False),
-        "ceil_mode": (False, False, True),
-        "slope": (-0.5, -2.0, 0.01, 0.2, 1.5),
-        "alpha": (-1.5, 0.5, 1.0, 1.5),
-        "beta": (1.0, 2.0),
-        "threshold": (-1.0, 20.0, 40.0),
-        "groups": (1, 1, 2, 3),
-    }
-    return draw.choice(choices[kind])
+    return _choice(draw, ATTRIBUTES[kind])
 
 
 def _alike(name: str, second: str, spatial_rank: int, found: dict[str, Any]) -> Any:
@@ -241,8 +256,8 @@ def _reshaped(base: tuple[int, ...], found: dict[str, Any], draw: random.Random)
         return _cut(_product(found), -len(found.get("strides", ())) - 1, draw)
     shapes = [[hint(d) for d in v.shape] for v in found.values() if isinstance(v, Node)]
     if draw.random() < 0.3:
-        return _cut(shapes[0], draw.choice([a for a in AXES if shapes[0][a] > 1] or AXES), draw)
-    shape = list(draw.choice(shapes))
+        return _cut(shapes[0], _choice(draw, [a for a in AXES if shapes[0][a] > 1] or AXES), draw)
+    shape = list(_choice(draw, shapes))
     how = draw.randrange(5)
     if how == 0:
         return base
@@ -251,7 +266,7 @@ def _reshaped(base: tuple[int, ...], found: dict[str, Any], draw: random.Random)
         whole = math.prod(shape[first : last + 1])
         return (*(1,) * (last - first), *shape[:first], whole, *shape[last + 1 :])
     if how == 1:
-        return tuple(d if d != 1 or draw.random() < 0.5 else draw.choice(SIZES) for d in shape)
+        return tuple(d if d != 1 or draw.random() < 0.5 else _choice(draw, SIZES) for d in shape)
     sizes = [d for d in shape[:-1] if d != 1]
     if len(sizes) > 1 and draw.random() < 0.5:
         sizes = [sizes[0] * sizes[1], *sizes[2:]]
@@ -274,7 +289,7 @@ def _product(found: dict[str, Any]) -> list[int]:
 
 def _cut(shape: list[int], axis: int, draw: random.Random) -> tuple[int, ...]:
     """A shape with an axis cut in two, at the cost of one of a single element before it."""
-    first = draw.choice([d for d in range(1, shape[axis] + 1) if shape[axis] % d == 0])
+    first = _choice(draw, [d for d in range(1, shape[axis] + 1) if shape[axis] % d == 0])
     made = [*shape[:axis], first, shape[axis] // first, *shape[RANK + axis + 1 :]]
     made.remove(1 if 1 in made else made[0])
     return tuple(made)

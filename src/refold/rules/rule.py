@@ -50,6 +50,8 @@ class Hole:
 
     def sizes(self, spatial_rank: int) -> tuple[str, ...]:
         """`dims` for images of so many spatial axes."""
+        if not self.is_of_images:
+            return self.dims
         sizes: list[str] = []
         for size in self.dims:
             many = size.endswith("...")
