@@ -37,6 +37,7 @@ ORDER = [
     "tune_images",
     "twin",
     "layouts",
+    "draws",
     "introspect",
     "derive",
     "pipeline",

@@ -12,12 +12,15 @@ from refold.accuracy import Accuracy, Inaccurate, Meter
 from refold.baselines import Contest
 from refold.capture import FREE, Captured, CaptureError, Example, Widened, capture, widen
 from refold.devices import DeviceModel
+from refold.draws import draws_as_eager
 from refold.emit.held import held, own_bytes
 from refold.emit.module import Mode
 from refold.engine import Ban, Optimized, Step, optimize
 from refold.ir import Node
+from refold.ir.graph import draws_of
+from refold.ir.seeds import undrawn
 from refold.layouts import images_in_channels, with_orders, with_other_layouts
-from refold.plan import Plan
+from refold.plan import ExternCall, Plan
 from refold.planner import PlanPricer
 
 # what computes convolutions: what timing says, or without it a rule, our kernels where they were
@@ -75,6 +78,11 @@ Modes: TypeAlias = "tuple[Captured | CaptureError, ...]"
 def captures(module: torch.nn.Module, example: Example | Sequence[Any]) -> Modes:
     """What is captured of a module, or why it is not: of both modes in one, if they do the same,
     else of training first. It knows nothing of a device."""
+    with undrawn():
+        return _captures(module, example)
+
+
+def _captures(module: torch.nn.Module, example: Example | Sequence[Any]) -> Modes:
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
         if captured and not captured[0].reads_mode:  # the other mode does the same
@@ -84,7 +92,8 @@ def captures(module: torch.nn.Module, example: Example | Sequence[Any]) -> Modes
             known = captured[0].bound if captured and isinstance(captured[0], Captured) else FREE
             one = capture(module, example, training=training, bound=known)
             given = Example.of(example)
-            captured.append(with_orders(module, given, with_other_layouts(module, given, one)))
+            one = with_orders(module, given, with_other_layouts(module, given, one))
+            captured.append(draws_as_eager(module, given, one))
         except CaptureError as error:
             captured.append(error)
     return tuple(captured)
@@ -150,7 +159,7 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
     """What becomes of one mode that was captured, or could not be."""
     if isinstance(c, CaptureError):
         return Derivation(Mode(name, None, None, kept=str(c)), None, uncaptured=True)
-    refusal = _unsupported(c)
+    refusal = _unsupported(c, budget.device)
     if refusal is not None:
         return Derivation(Mode(name, None, None, kept=refusal), None)
     wide = widen(c.graph)
@@ -164,6 +173,10 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
         optimized, plan, accuracy = _planned(wide, dtype, budget, images, last, measures, 0.0)
     except Inaccurate as error:
         return Derivation(Mode(name, None, None, kept=str(error)), None)
+    drawn = draws_of(c.graph.nodes())
+    if draws_of(s.node for s in plan.steps if isinstance(s, ExternCall)) != drawn:
+        reason = "not all that forward draws would be drawn, in its order"
+        return Derivation(Mode(name, None, None, kept=reason), None)
     bytes_held = budget.held(plan)
     if bytes_held > budget.most:
         # what is kept gets a price, until what gains least for its bytes is given up
@@ -238,8 +251,14 @@ def _dtype(c: Captured) -> torch.dtype | None:
     return next(iter([*given, *held]), None)
 
 
-def _unsupported(c: Captured) -> str | None:
-    """Why a captured graph cannot be emitted, or None."""
+def _unsupported(c: Captured, device: DeviceModel) -> str | None:
+    """Why a captured graph cannot be emitted for a device, or None."""
+    given = (n.get("aligned") is False for n in c.graph.nodes())
+    if device.device.toolchain != "cpp" and any(given):
+        return (
+            "forward drops elements of a value that it is given, or of a part of one: where that"
+            " begins in memory decides what a GPU draws"
+        )
     loose = set(c.constants) - c.attributes
     if loose:
         shapes = ", ".join(str(list(c.constants[name].shape)) for name in sorted(loose))

@@ -20,6 +20,7 @@ from refold.capture import Captured, CaptureError, Example, kept
 from refold.capture.arguments import Arguments, no_global_hooks
 from refold.capture.twin import NoTwin, has_hooks, twin_of
 from refold.ir import Dim, Graph, Node
+from refold.ir.graph import draws_of
 from refold.plan.layout import places_of
 from refold.runtime.calls import _refold_in_channels, _refold_order
 
@@ -75,13 +76,15 @@ def with_other_layouts(module: torch.nn.Module, example: Example, c: Captured) -
     if len(set(c.images_last)) > 1 or odd:
         return replace(c, fixed_layout=True)
     last = c.images_last[0]
+    if draws_of(c.graph.nodes()):  # which follows the order of memory
+        return replace(c, fixed_layout=True)
     if sum(map(is_image, example.leaves())) != len(images):
         # in containers that PyTorch does not know, or in attributes that forward replaces
         return replace(c, fixed_layout=True)
     parts = example.args, dict(example.kwargs)
     given = pytree.tree_map_only(torch.Tensor, lambda v: _flipped(v, last), parts)
     try:
-        result = _eagers(module, Example(*given), c.training)
+        result = eagers(module, Example(*given), c.training)
     except Exception:  # whatever a model raises for images that lie so, its own forward raises
         return replace(c, fixed_layout=True)
     leaves = [v for v in pytree.tree_leaves(result) if isinstance(v, torch.Tensor)]
@@ -105,11 +108,14 @@ def with_other_layouts(module: torch.nn.Module, example: Example, c: Captured) -
 def with_orders(module: torch.nn.Module, example: Example, c: Captured) -> Captured:
     """`c` that knows the orders of dimensions in which arguments lie, where results follow them.
 
-    Of images that is known in the two orders that images have (`with_other_layouts`). Of others
-    eager is asked, with each argument in another order than the example's.
+    What a forward draws follows them, too. Of images that is known in the two orders that images
+    have (`with_other_layouts`). Of others eager is asked, with each argument in another order than
+    the example's.
     """
     tensors = _tensors(module, example, c)
-    if any(map(is_image, tensors)):
+    if draws_of(c.graph.nodes()):
+        asked = {i: v for i, v in enumerate(tensors) if v.layout is torch.strided}
+    elif any(map(is_image, tensors)):
         asked = {i: v for i, v in enumerate(tensors) if is_image(v)} if c.fixed_layout else {}
     else:
         asked = {i: v for i, v in enumerate(tensors) if _has_order(v)}
@@ -118,7 +124,7 @@ def with_orders(module: torch.nn.Module, example: Example, c: Captured) -> Captu
     return replace(c, orders={i: _refold_order(v) for i, v in asked.items()})
 
 
-def _eagers(module: torch.nn.Module, example: Example, training: bool) -> Any:
+def eagers(module: torch.nn.Module, example: Example, training: bool) -> Any:
     """Eager's result. Users' hooks see no tensor of ours: a twin without them is called. Raises
     CaptureError where none can be made, and whatever the module raises."""
     try:
@@ -148,7 +154,7 @@ def _follows(module: torch.nn.Module, example: Example, training: bool) -> bool:
     found = []
     try:
         for given in (parts, pytree.tree_map_only(torch.Tensor, _turned, parts)):
-            leaves = pytree.tree_leaves(_eagers(module, Example(*given), training))
+            leaves = pytree.tree_leaves(eagers(module, Example(*given), training))
             theirs = {_address(v) for v in pytree.tree_leaves(given)}
             found.append([v if _address(v) not in theirs else None for v in leaves])
     except Exception:  # whatever a model raises for arguments that lie so, its own forward raises

@@ -28,6 +28,7 @@ from refold.emit.target import Target
 from refold.emit.targets import target_of
 from refold.introspect import FOLDS_FAIL, fallback_reason
 from refold.ir import render
+from refold.ir.seeds import undrawn
 from refold.planner import convolutions_of, to_tune, tuned
 from refold.rules import EXACT
 from refold.schedule import TILE_COSTS, Schedule, ScheduleChooser, kernels_of
@@ -370,7 +371,7 @@ def _measured(
     """
     if d.mode.plan is None:
         return d
-    with kept(module), torch.no_grad():
+    with kept(module), torch.no_grad(), undrawn():
         for m in (module, fast):
             m.train(d.mode.name == "train")
         call = Example.of(example)

@@ -60,7 +60,8 @@ KINDS = (
     *("maps", "maps", "conv", "image_pool", "max_pool", "lookup", "cast", "diagonal", "equal"),
 )
 SEEN: set[str] = set()  # the kinds of which a value was made
-ELSEWHERE = {"aten"}  # a call of PyTorch has no value here: random_models.py draws it
+# a call of PyTorch has no value here: random_models.py draws it; nor has what each call draws anew
+ELSEWHERE = {"aten", *(op for op, row in OPS.items() if row.draws)}
 AXES = ((-1,), (-2,), (-2, -1), (-3,))
 
 

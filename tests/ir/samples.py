@@ -20,6 +20,10 @@ ATTRIBUTES: Mapping[str, tuple[Any, ...]] = {
     "beta": (1.0, 2.0),
     "threshold": (20.0, 40.0, -1.0),
     "slope": (0.01, 1.5, -0.5),
+    "number": (0,),
+    "probability": (1.0,),
+    "p": (0.0,),
+    "aligned": (True,),
     "dtype": (torch.float32, torch.float64),
     "axes": ((-1,), (-2,), (-3, -1)),
     "axis": (-1, -2),
@@ -43,6 +47,7 @@ ATTRIBUTES: Mapping[str, tuple[Any, ...]] = {
 _PLAIN = (1, 2, 3, 4, 6)
 # shapes of the operands where they are not all alike; of a convolution by its groups
 SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
+    **dict.fromkeys(("bernoulli", "kept", "kept_mask"), ((1, 1, 1, 1, 1),)),
     "diagonal": ((1, 2, 3, 1, 6),),
     "expand": ((1, 2, 3, 1, 6),),
     "linear": (_PLAIN, (1, 1, 1, 5, 6)),

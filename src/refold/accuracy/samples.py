@@ -17,6 +17,7 @@ from refold.ir import Graph, Node
 from refold.ir.evaluate import concrete
 from refold.ir.ops import CONVOLUTIONS
 from refold.ir.rounded import run_exact, run_rounded
+from refold.ir.seeds import seeded
 
 MOVED = 1e3  # deviations
 SCALES = (1e15, 1e-15)
@@ -231,12 +232,11 @@ def _eager(
 ) -> list[torch.Tensor] | None:
     """What the module itself gives, and writes to its buffers; None where its results cannot be
     told apart."""
-    state = torch.get_rng_state()
-    with kept(module), torch.no_grad():
+    # what forward draws is what the graph draws (`ir/rounded.py`)
+    with kept(module), torch.no_grad(), seeded():
         module.train(captured.training)
         result = call()
         buffers = {k: b.detach().clone() for k, b in module.named_buffers()}
-    torch.set_rng_state(state)
     leaves = pytree.tree_leaves(result)
     if not all(map(_is_plain, leaves)):
         return None  # objects, which may hold tensors of their own

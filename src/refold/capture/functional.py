@@ -10,6 +10,8 @@ import operator
 import torch
 from torch.export import ExportedProgram
 
+from refold.capture.draws import draws
+
 
 def functional(program: ExportedProgram) -> ExportedProgram:
     """The program without writes, every ATen op whole."""
@@ -62,6 +64,8 @@ def _write_nothing(graph: torch.fx.Graph) -> None:
         if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
             continue
         name = target.overloadpacket.__name__
+        if draws(node):
+            continue  # a GPU draws otherwise for one that does not write
         plain = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") else None
         source = node.args[0] if node.args else None
         if plain is None or not isinstance(source, torch.fx.Node):

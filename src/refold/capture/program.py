@@ -29,6 +29,7 @@ from torch.fx import config as fx_config
 from refold.capture.arguments import Arguments, no_global_hooks
 from refold.capture.captured import attribute
 from refold.capture.containers import PLAIN, Apart
+from refold.capture.draws import drawn_by
 from refold.capture.functional import functional
 from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import AtOnce, check_sizes
@@ -57,7 +58,7 @@ class Exported:
 
     literals: the names of those constants that forward makes anew at each call, of numbers. result,
     assigned: trees of the result and of the attributes that forward sets, over the program's
-    results.
+    results. drawn: what its calls draw, in their order (`drawn_by`).
     """
 
     program: ExportedProgram
@@ -66,6 +67,7 @@ class Exported:
     result: Any
     assigned: Mapping[str, Any]
     watch: Watch
+    drawn: tuple[str, ...]
 
 
 class Flat(torch.nn.Module):
@@ -202,6 +204,7 @@ def exported(
             metas = _metas(program)
             conditions = tuple(_condition(g.strip(), paths, metas) for g in guards if shapes)
             # decomposing drops what nothing reads, though it may have drawn or written
+            drawn = drawn_by(program.graph.nodes)
             for node in program.graph.nodes:
                 _check_effects(node)
             check_sizes(program.graph)
@@ -214,7 +217,7 @@ def exported(
         raise
     unique = tuple(dict.fromkeys(filter(None, conditions)))
     result, assigned = vars(flat)["trees"]
-    return Exported(decomposed, unique, literals, result, assigned, watch)
+    return Exported(decomposed, unique, literals, result, assigned, watch, drawn)
 
 
 def blamed(error: SizeError, program: ExportedProgram | None) -> Axes:
@@ -335,30 +338,10 @@ def _over(guard: str, paths: Sequence[str]) -> str:
 
 
 def _check_effects(node: torch.fx.Node) -> None:
-    """Raises CaptureError for a call that draws random numbers, or writes without saying so."""
+    """Raises CaptureError for a call that writes without saying so."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return
-    drawing = torch.Tag.nondeterministic_seeded in target.tags
-    if drawing and not draws_nothing(target, node.args, node.kwargs):
-        raise CaptureError(f"forward draws random numbers ({target})")
     if target is torch.ops.aten.instance_norm.default and node.args[3] is not None and node.args[5]:
         raise CaptureError(f"forward writes running statistics of its own accord ({target})")
-
-
-_MAY_DRAW = re.compile("dropout|scaled_dot_product|lstm|gru|rnn|rrelu")
-
-
-def draws_nothing(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Does a call that may draw random numbers draw none, its probability or mode being off?"""
-    if not _MAY_DRAW.search(target.overloadpacket.__name__):
-        return False
-    given = {a.name: a.default_value for a in target._schema.arguments if a.has_default_value()}
-    given |= {a.name: v for a, v in zip(target._schema.arguments, args, strict=False)}
-    given |= dict(kwargs)
-    off = [given.get(name) == 0 for name in ("p", "dropout", "dropout_p") if name in given]
-    off += [given.get(name) is False for name in ("train", "training") if name in given]
-    return any(off)
 
 
 def without_inner(name: str) -> str:

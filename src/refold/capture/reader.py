@@ -13,13 +13,14 @@ from refold.capture.arguments import Arguments
 from refold.capture.calls import Calls
 from refold.capture.captured import Argument, Captured, attribute, has_attribute
 from refold.capture.containers import classes_of
+from refold.capture.draws import FIRST, drawn, dropped, everything_dropped, is_drawn
 from refold.capture.program import Exported, Lifted, without_inner
 from refold.capture.results import Results
 from refold.capture.sizes import Derived
 from refold.capture.values import Axes, CaptureError, SizeError, Value
 from refold.capture.watch import owner_of
 from refold.ir import Dim, Graph, Output, Sym, as_scalar, leaf
-from refold.ir.graph import topological
+from refold.ir.graph import draws_of, topological
 
 
 class Leak(Exception):
@@ -46,16 +47,20 @@ class Reader(Calls):
         self.lifted = lifted
         self.program = made.program
         self.literals = made.literals
+        self.number, self.draw = 0, FIRST  # of the next draw, and the one before
 
     def read(self) -> Captured:
         fields = self._fields()
         self._placeholders(fields)
         for node in self.program.graph.nodes:
             if node.op == "call_function":
-                self.env[node] = self.call(node)
+                self.env[node] = self._drawn(node) if is_drawn(node) else self.call(node)
         outputs, result, assigned = Results(self).read()
         if not outputs:
             raise CaptureError("nothing to rewrite or to fuse: forward returns what it is given")
+        read = draws_of(topological(o.value for o in outputs))
+        if len(read) != len(self.made.drawn) or self.number != len(read):
+            raise CaptureError("forward draws random numbers of which nothing follows")
         dims = [d for f in fields for d in f.shape or () if isinstance(d, Sym)]
         names = {s for d in dims for s in d.names()}
         ranges = {}
@@ -103,6 +108,22 @@ class Reader(Calls):
         if missing:
             raise SizeError("a size of an input is not free by itself", self._axes(fields, missing))
         return captured
+
+    def _drawn(self, node: torch.fx.Node) -> Any:
+        """What a call gives that draws random numbers, or drops everything."""
+        meta: Any = node.args[0].meta["val"]  # type: ignore[union-attr]
+        noise = None
+        if not everything_dropped(node):
+            if self.number >= len(self.made.drawn) or meta.device != self.device:
+                raise CaptureError(f"forward draws random numbers ({node.target})")
+            how, shape = self.made.drawn[self.number], tuple(map(self.sizes.dim, meta.shape))
+            self.draw, noise = drawn(node, how, self.number, self.draw, shape)
+            self.number += 1
+            if node.target is torch.ops.aten.bernoulli.p:
+                return noise
+        x = self.known(node.args[0])  # type: ignore[arg-type]
+        made = dropped(x, noise, node.args[1])  # type: ignore[arg-type]
+        return made if node.target is torch.ops.aten.dropout.default else [made, None]
 
     def _tensors(self) -> list[torch.Tensor]:
         return [*self.arguments.tensors, *self.states()]

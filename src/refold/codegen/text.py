@@ -114,6 +114,10 @@ class Writer:
         }
         if node.op == "aten":
             return self._opaque(node)
+        if row.draws:
+            place = self.device.removesuffix(".device")
+            attrs["shape"] = shape_text(node["shape"], self.sizes)
+            return row.torch_text([place], attrs), node["shape"]
         if row.kind is Kind.POINTWISE:
             if node.op == "cast" and self.double and attrs["dtype"].is_floating_point:
                 if is_narrowing(node):  # asked for by the model: it is rounded

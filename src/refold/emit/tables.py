@@ -20,6 +20,8 @@ from refold.emit.lines import filled, fitted, literal
 from refold.emit.results import image_paths
 from refold.emit.target import Target
 from refold.ir import Node
+from refold.ir.graph import draws_of
+from refold.runtime.calls import _refold_order
 
 if TYPE_CHECKING:
     from refold.emit.module import Mode
@@ -115,6 +117,8 @@ def tables(
         }
         for key, value in more.items():
             of_mode += [f'"{key}": {literal(value)}'] if value else []
+        orders = _orders(mode.captured, text.sources, module)
+        of_mode += [f'"orders": {{{", ".join(orders)}}}'] if orders else []
         if context["check"]["repeated"] is None:
             of_mode.append('"repeats": False')
         lines += fitted(f"    {literal(mode.name)}: {{{', '.join(of_mode)}}},")
@@ -132,6 +136,15 @@ def _lookup(module: torch.nn.Module, name: str) -> torch.Tensor:
         value = getattr(value, part)
     assert isinstance(value, torch.Tensor)
     return value
+
+
+def _orders(captured: Captured, sources: Sequence[Node], module: torch.nn.Module) -> list[str]:
+    """In which order of their dimensions parameters lie, as text, where forward draws random
+    numbers: images follow the weights that they are made of, and draws the images."""
+    if not draws_of(captured.graph.nodes()):
+        return []
+    read = {str(n["name"]): _lookup(module, str(n["name"])) for n in sources}
+    return [f"{literal(n)}: {_refold_order(t)}" for n, t in read.items() if t.dim() > 1]
 
 
 def _unread(

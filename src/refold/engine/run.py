@@ -13,6 +13,7 @@ from refold.engine.extract import charged, computed, extract
 from refold.engine.normalise import Ban, Rewrite, normalise
 from refold.engine.saturate import Budget, merge, saturate
 from refold.ir import Graph, Node
+from refold.ir.graph import draws_of
 from refold.price import Pricer
 from refold.rules import EXACT, RULES, Exact, Rule
 
@@ -79,7 +80,7 @@ def optimize(
         for r in RULES
         if (r.name, None) not in banned and not (strict and r.exact == "finite")
     )
-    egraph = EGraph()
+    egraph, drawn = EGraph(), draws_of(graph.nodes())
     for root in graph.roots():
         egraph.add(root)
     merge(egraph, rules)
@@ -92,6 +93,7 @@ def optimize(
     prices = {
         g: pricer.price(g, _originals(egraph, graph, g))
         for g in last(graph, (normal, *extracted, *again), pricer)
+        if draws_of(g.nodes()) == drawn  # all of them: nothing that follows may be left out
     }
     best = min(prices, key=lambda g: prices[g])
     if not strict and not _keeps_inputs(graph, best):

@@ -24,6 +24,7 @@ def evaluate(
 
     values: a tensor for every leaf, by its name. sizes: the value of every named size. dtype:
     compute all floats in this type (float64 for proofs); None for the graph's own.
+    What is drawn comes of PyTorch's generators as they are.
     Raises KeyError for a leaf without a value and NotImplementedError for opaque calls.
     """
     leaves = {n: values[n["name"]] for n in graph.nodes() if n.row.is_named}
@@ -55,7 +56,8 @@ def run(
             attrs = {k: concrete(v, sizes) for k, v in node.attrs}
             if node.op == "cast":
                 attrs["dtype"] = kind
-            done[node] = OPS[node.op].run(*(done[i] for i in node.inputs), **attrs)
+            made = OPS[node.op].run(*(done[i] for i in node.inputs), **attrs)
+            done[node] = made.to(kind) if node.row.draws else made
     return done
 
 

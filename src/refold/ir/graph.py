@@ -103,7 +103,8 @@ def is_computed(node: Node) -> bool:
 def is_parametric(node: Node, memo: MutableMapping[Node, bool] | None = None) -> bool:
     """True if `node` is computed from parameters, buffers and constants alone.
 
-    Nothing that has a size of an input in it is: neither arange(n) nor table[n : n + 1].
+    Nothing that has a size of an input in it is: neither arange(n) nor table[n : n + 1]. Nor is
+    what is drawn, anew in each call.
     """
     memo = {} if memo is None else memo
     if node in memo:
@@ -116,7 +117,8 @@ def is_parametric(node: Node, memo: MutableMapping[Node, bool] | None = None) ->
         else:
             # a shape with a named size belongs to one call, and so does a row of a table that is
             # read where a size says
-            memo[n] = not _has_size((n.shape, n.attrs)) and all(memo[i] for i in n.inputs)
+            fixed = not n.row.draws and not _has_size((n.shape, n.attrs))
+            memo[n] = fixed and all(memo[i] for i in n.inputs)
     return memo[node]
 
 
@@ -124,6 +126,11 @@ def _has_size(attributes: object) -> bool:
     if isinstance(attributes, tuple):
         return any(map(_has_size, attributes))
     return isinstance(attributes, Sym)
+
+
+def draws_of(nodes: Iterable[Node]) -> tuple[int, ...]:
+    """The numbers of what is drawn among `nodes`, in their order."""
+    return tuple([n["number"] for n in nodes if n.row.draws])
 
 
 def names_of(graph: Graph) -> dict[Node, str]:

@@ -153,6 +153,7 @@ class Op:
     idempotent: of one input; a second time it changes nothing.
     jumps: an arbitrarily small change of an input may change the result by a whole step.
     selects: each element of the result is one of the inputs' elements, its sign aside.
+    draws: PyTorch draws random numbers for it: it is computed once in each call, in its turn.
     is_view: PyTorch gives the result as a view of the input's memory, where strides allow it.
     reduction: how kernels reduce by the op; None where they do not.
     operand_ranks: by the attributes, how many axes PyTorch's function wants of each operand: so
@@ -188,6 +189,7 @@ class Op:
     idempotent: bool = False
     jumps: bool = False
     selects: bool = False
+    draws: bool = False
     is_view: bool = False
     reduction: Reduction | None = None
     operand_ranks: Callable[[Attrs], tuple[int | None, ...]] | None = None

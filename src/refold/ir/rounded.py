@@ -1,5 +1,5 @@
 """Run a graph as an emitted file does, or in float64: opaque calls included, and no value is kept
-longer than it is needed."""
+longer than it is needed. What a graph draws is the same whenever it is run here."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from refold.ir.evaluate import concrete
 from refold.ir.graph import is_parametric, topological
 from refold.ir.node import Node
 from refold.ir.ops import OPS
+from refold.ir.seeds import seeded
 from refold.ir.shapes import RANK
 
 F64 = torch.float64
@@ -62,6 +63,21 @@ def _run(
     watch: Callable[[Node, torch.Tensor], None] | None = None,
 ) -> dict[Node, torch.Tensor]:
     order = topological(roots, known)
+    if any(n.row.draws for n in order):  # the same for each graph that is compared
+        with seeded():
+            return _in_order(roots, order, leaves, sizes, known, exact, watch)
+    return _in_order(roots, order, leaves, sizes, known, exact, watch)
+
+
+def _in_order(
+    roots: list[Node],
+    order: list[Node],
+    leaves: Mapping[Node, torch.Tensor],
+    sizes: Mapping[str, int],
+    known: Mapping[Node, torch.Tensor],
+    exact: bool,
+    watch: Callable[[Node, torch.Tensor], None] | None,
+) -> dict[Node, torch.Tensor]:
     last = {i: k for k, n in enumerate(order) for i in n.inputs}
     last |= dict.fromkeys(roots, len(order))
     done: dict[Node, torch.Tensor] = {}
@@ -115,7 +131,8 @@ def value_of(
     # of float64 the library's result is all the truth there is
     if node.op == "linear" and kind != F64 and min(i.shape[-2] for i in inner) <= THIN:
         return _thin(*inner)
-    return OPS[node.op].run(*inner, **attrs)
+    made = OPS[node.op].run(*inner, **attrs)
+    return made.to(kind) if node.row.draws else made  # what is drawn follows from its own dtype
 
 
 def _thin(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

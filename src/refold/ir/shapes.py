@@ -63,6 +63,16 @@ def select(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     return broadcast(*(n.shape for n in inputs)), one_dtype(inputs[1:])
 
 
+def drawn(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    if len(attrs["shape"]) > RANK:
+        raise ValueError(f"no value has {len(attrs['shape'])} dimensions")
+    return pad(attrs["shape"]), attrs["dtype"]
+
+
+def drawn_mask(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    return drawn(inputs, attrs)[0], torch.bool
+
+
 def cast(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     return inputs[0].shape, attrs["dtype"]
 

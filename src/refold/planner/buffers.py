@@ -76,7 +76,7 @@ class _Placer:
             self.places,
             states,
             frozenset(n for n in states if n in self.aliased_states),
-            frozenset(n for n in self.read_in if n.op == "input" or self._is_of_pytorch(n)),
+            frozenset(filter(self._may_lie_otherwise, self.read_in)),
             self.given,
             self._prepared(),
             tuple(map(self._handed, self.plan.outputs)),
@@ -108,6 +108,10 @@ class _Placer:
 
     def _is_of_pytorch(self, node: Node) -> bool:
         return isinstance(self.places.get(node), OfPyTorch)
+
+    def _may_lie_otherwise(self, node: Node) -> bool:
+        """Whether what a kernel reads need not lie row after row."""
+        return node.op == "input" or (self._is_of_pytorch(node) and not node.row.draws)
 
     def _is_alike(self, node: Node, other: Node) -> bool:
         stored = self.plan.stored

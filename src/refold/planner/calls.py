@@ -81,7 +81,8 @@ def _charge(node: Node, device: DeviceModel, parametric: Parametric) -> float:
     if node.op == "cat" and node.inputs[0].op == "cat" and node["axis"] == node.inputs[0]["axis"]:
         # more than two values are joined at once
         return PER_OP + 2 * sum(size_bytes(i) for i in node.inputs[1:]) / device.bandwidth
-    moved = size_bytes(node) + sum(size_bytes(i) for i in node.inputs)
+    given = () if node.row.draws else node.inputs
+    moved = size_bytes(node) + sum(size_bytes(i) for i in given)
     return device.called + moved / device.bandwidth
 
 
@@ -138,7 +139,8 @@ class CallPrices:
         calls = len(self.calls)
         made = self._made(node, given)
         self.there[node] = made
-        moved = self._bytes(node) + sum(self._bytes(i) for i in reads(node))
+        read = () if node.row.draws else reads(node)
+        moved = self._bytes(node) + sum(self._bytes(i) for i in read)
         memory = {
             t.untyped_storage()._cdata
             for t, i in zip(given, node.inputs, strict=True)
@@ -153,7 +155,7 @@ class CallPrices:
         return found
 
     def _called(self, node: Node, moved: float) -> Price:
-        if all(i.op == "scalar" for i in node.inputs):  # filled with a number
+        if all(i.op == "scalar" for i in node.inputs) and not node.row.draws:  # filled
             return Price.of(self.device, moved=moved).then(Price(self.device.memory))
         return self._computed(node, moved).then(Price(self.device.call))
 
@@ -209,8 +211,8 @@ class CallPrices:
         return torch.empty(shape, dtype=kind, device="meta")
 
     def _made(self, node: Node, given: list[torch.Tensor]) -> torch.Tensor:
-        if all(i.op == "scalar" for i in node.inputs):
-            return self._empty(node)  # filled with a number
+        if node.row.draws or all(i.op == "scalar" for i in node.inputs):
+            return self._empty(node)  # filled with numbers
         try:
             made = value_of(node, given, {}, self.sizes, False, self.calls)
         except (KeyError, NotImplementedError, RuntimeError, TypeError):

@@ -69,6 +69,8 @@ def lower(
 
 
 def _lower(node: Node) -> Node:
+    if node.row.draws:
+        return node
     if node.inputs and all(map(_is_number, node.inputs)) and node.is_float:
         return _number(node)
     if node.op in ("softmax", "log_softmax"):

@@ -20,6 +20,7 @@ from refold.plan.plan import Plan, is_rematerialized, reads_numbers, values_read
 from refold.planner import biases
 from refold.planner.buffers import placed
 from refold.planner.drafts import Drafts
+from refold.planner.drawn import as_calls
 from refold.planner.lower import lower
 from refold.planner.quantize import with_quantized
 from refold.planner.schedules import with_schedules
@@ -40,6 +41,8 @@ def make_plan(
     """
     storage = storage or Storage()
     device = device or DeviceModel(ANY)
+    graph, called = as_calls(graph, device.device.toolchain == "cpp")
+    storage = storage.moved(called)
     whole = _only_reduced(graph) if device.exponentials else set()
     exact = exact_spreads(graph)
     while True:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from refold.ir.op import Op
-from refold.ir.ops import leaves, lookup, moves, pointwise, products, reductions, scans
+from refold.ir.ops import draws, leaves, lookup, moves, pointwise, products, reductions, scans
 
 __all__ = ["CONVOLUTIONS", "HALF_DTYPES", "OPS", "POOLS"]
 
@@ -17,7 +17,7 @@ __all__ = ["CONVOLUTIONS", "HALF_DTYPES", "OPS", "POOLS"]
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 OPS: dict[str, Op] = {}
-for _family in (leaves, pointwise, reductions, scans, products, moves, lookup):
+for _family in (leaves, pointwise, reductions, scans, products, moves, lookup, draws):
     for _row in _family.ROWS:
         if _row.name in OPS:
             raise ValueError(f"the op {_row.name!r} is declared twice")
