@@ -324,17 +324,6 @@ def candidates(c: Convolution, kind: str, features: frozenset[str]) -> list[Algo
     return [Algorithm(s, "ieee" if s.kernels is DIRECT else kind) for s in taken]
 
 
-def pools(c: Convolution, algorithm: Algorithm, windows: tuple[int, ...]) -> bool:
-    """Whether the kernel can pool its result by such windows next to each other: strips of images,
-    whose lanes have two or four places of a row next to each other."""
-    schedule = algorithm.schedule
-    if schedule.kernels is not STRIPS or schedule.tile == "joined" or len(windows) != 2:
-        return False
-    if len(c.sizes) != 2 or (c.transposed and max(c.strides) > 1):
-        return False
-    return windows[0] <= 4 and windows[1] in (2, 4)
-
-
 def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:
     """Whether the kernels of a schedule compute a convolution."""
     if schedule.kernels is PANELS:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import torch
 
-from refold.convolve import pools, takes
+from refold.convolve import STRIPS, Algorithm, Convolution, takes
 from refold.families.epilogue import epilogue
 from refold.families.family import Claim
 from refold.families.pooling.windows import is_pool, windows_of
 from refold.families.view import View
-from refold.ir import Node
+from refold.ir import OPS, Kind, Node
 from refold.plan.convolution import of_node, unsupported
 from refold.plan.draft import Draft
 from refold.plan.layout import turned_forth
@@ -23,9 +23,9 @@ def claim(node: Node, view: View) -> Claim | None:
     if refusal(node, view) is not None:
         return None
     nodes = epilogue(node, view, _readable(node, node))
-    pool = _pooled(nodes, node, view)
-    if pool is not None:
-        nodes += epilogue(pool, view, _readable(pool, node))
+    smaller = _made_smaller(nodes, node, view)
+    if smaller is not None:
+        nodes += epilogue(smaller, view, _readable(smaller, node))
     return Claim(Draft("convolution", node.shape), tuple(nodes), "convolution")
 
 
@@ -43,26 +43,60 @@ def _readable(result: Node, conv: Node) -> Callable[[Node], bool]:
     return fits
 
 
-def _pooled(nodes: list[Node], conv: Node, view: View) -> Node | None:
-    """The pooling of the epilogue's result, if nothing else reads that, and the kernel has each
-    window whole: in a tile's rows, one after the other."""
+def _made_smaller(nodes: list[Node], conv: Node, view: View) -> Node | None:
+    """What makes less of the epilogue's result, if nothing else reads that: a pooling whose windows
+    the kernel has whole, in a tile's rows, one after the other; or a reduction over all channels,
+    which a tile has."""
     inside = set(nodes)
     read = {n: [r for r in view.read_by(n) if r not in inside] for n in nodes}
     exits = [n for n in nodes if read[n] or n in view.roots]
     if len(exits) != 1 or exits[0] in view.roots or len(read[exits[0]]) != 1:
         return None
-    (pool,) = read[exits[0]]
-    choice = view.device.convolutions
-    algorithm = None if choice is None else choice(of_node(conv))
-    if algorithm is None or not is_pool(pool) or view.memory(pool) != torch.float32:
+    (reader,) = read[exits[0]]
+    choice, c = view.device.convolutions, of_node(conv)
+    algorithm = None if choice is None else choice(c)
+    if algorithm is None or view.memory(reader) != torch.float32:
         return None
+    if any(map(turned_forth, view.read_by(reader))):
+        return None
+    if is_pool(reader):
+        return reader if _pools(c, algorithm, reader) else None
+    return reader if reduces_channels(reader, conv) and _has_all(c, algorithm) else None
+
+
+def _pools(c: Convolution, algorithm: Algorithm, pool: Node) -> bool:
+    """Whether the kernel can pool its result: by windows next to each other, by strips of images,
+    whose lanes have two or four places of a row next to each other."""
+    if not _alone(c, algorithm) or len(c.sizes) != 2:
+        return False
     laid = windows_of(pool)
     whole = all(w.size == w.step and not w.padding and w.apart == 1 for w in laid)
     whole = whole and all(w.made == w.given // w.size for w in laid)
-    turned = any(map(turned_forth, view.read_by(pool)))
-    if turned or not whole or not pools(of_node(conv), algorithm, tuple(w.size for w in laid)):
-        return None
-    return pool
+    if not whole or len(laid) != 2 or max(c.strides) > 1:
+        return False
+    return laid[0].size <= 4 and laid[1].size in (2, 4)
+
+
+def _has_all(c: Convolution, algorithm: Algorithm) -> bool:
+    """Whether a tile of the kernel has all channels of a place."""
+    return _alone(c, algorithm) and c.groups == 1 and c.features <= algorithm.schedule.sizes[0]
+
+
+def _alone(c: Convolution, algorithm: Algorithm) -> bool:
+    """Whether the kernel is strips whose tile has one image's places of one phase along a row."""
+    strips = algorithm.schedule.kernels is STRIPS and algorithm.schedule.tile != "joined"
+    return strips and not (c.transposed and c.strides[-1] > 1)
+
+
+def reduces_channels(node: Node, conv: Node) -> bool:
+    """Is it a reduction over a convolution's channels to one number a place?"""
+    how = OPS[node.op].reduction
+    if OPS[node.op].kind is not Kind.REDUCE or how is None or how.monoid not in _ONE_NUMBER:
+        return False
+    return bool(node["axes"] == (-len(conv["strides"]) - 1,)) and node.dtype == torch.float32
+
+
+_ONE_NUMBER = ("Max", "Min", "Sum")  # monoids whose partials are
 
 
 def grow(draft: Draft, node: Node, view: View) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refold.codegen.body import Body, Operand
+from refold.codegen.body import Body, Operand, Reduction
 from refold.codegen.kernel import Form, GroupKernel
 from refold.families.pooling.windows import is_pool, takes_largest, windows_of
 from refold.ir import Dim, Node, numel
@@ -39,6 +39,8 @@ def functor(kernel: GroupKernel) -> list[str]:
     if pool is not None:
         lines += _pool(kernel, pool)
         offset = f"row * {_POOLED}"
+    for reduction in kernel.reductions:
+        lines += _over_channels(kernel, reduction)
     (made,) = group.outputs
     lines += kernel.function(
         "template <class V, class C> RF_FN void store(long row, C col, V v)",
@@ -70,12 +72,31 @@ def _pool(kernel: GroupKernel, pool: Node) -> list[str]:
     (made,) = kernel.group.outputs
     if made is pool:
         return lines
+    head = "template <class V, class C> RF_FN V pooled(V acc, long row, long channel, C col)"
     body = _OfPooled(replace(kernel.group, dims=pool.shape))
+    return lines + kernel.function(head, _behind(kernel, body, pool, "acc"))
+
+
+def _over_channels(kernel: GroupKernel, reduction: Reduction) -> list[str]:
+    """By what a place's channels are reduced, and what follows on the result."""
+    (reduced,) = reduction.nodes
+    count = cpp_literal(float(str(reduced.inputs[0].shape[reduced["axes"][0]])))
+    head = "template <class V, class C> RF_FN V of_channels(V acc, long row, C col)"
+    body = Body(replace(kernel.group, dims=reduced.shape))
+    return [
+        f"using OverChannels = rf::{reduction.monoid};",
+        *kernel.function(head, _behind(kernel, body, reduced, reduction.text(reduced, count))),
+    ]
+
+
+def _behind(kernel: GroupKernel, body: Body, smaller: Node, text: str) -> list[str]:
+    """Statements of what follows on a value of fewer places or channels, by the body of its space.
+    text: C++ of it."""
+    (made,) = kernel.group.outputs
     body.rename({o.node: o.member for o in kernel.body.operands})
     body.taken = kernel.body.taken
-    statements, texts = body.statements([made], {pool: "acc"})
-    head = "template <class V, class C> RF_FN V pooled(V acc, long row, long channel, C col)"
-    return lines + kernel.function(head, [*statements, f"return {texts[made]};"])
+    statements, texts = body.statements([made], {smaller: text.replace("value", "acc")})
+    return [*statements, f"return {texts[made]};"]
 
 
 def _window(conv: Node) -> list[str]:

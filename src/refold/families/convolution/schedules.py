@@ -26,7 +26,8 @@ def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) 
     if algorithm is None:
         raise ValueError(f"{group.name}: expected a device whose convolutions are our kernels'")
     chosen = algorithm.schedule
-    if choose is not None and not any(map(is_pool, group.nodes)):
+    smaller = group.reductions or any(map(is_pool, group.nodes))
+    if choose is not None and not smaller:
         given = choose(c.features, c.pixels, c.depth, algorithm.kind)
         known = candidates(c, algorithm.kind, device.device.features)
         chosen = given if given in (w.schedule for w in known) else chosen

@@ -42,6 +42,7 @@ struct ConvolutionBody {
   static constexpr int kPoolHigh = 1, kPoolWide = 1;  // windows of the result, whose largest or mean is stored
   template <class V, class C> RF_FN V value(V acc, long row, long channel, C col) const { return acc; }
   template <class V, class C> RF_FN V pooled(V acc, long row, long channel, C col) const { return acc; }
+  using OverChannels = void;  // the monoid that a place's channels are reduced by, of which one value is stored
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 

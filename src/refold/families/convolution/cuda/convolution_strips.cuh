@@ -40,12 +40,14 @@
 // Blocks stay, each with one tile of features, and take strip after strip: rows of one image and 128 columns.
 //
 // Pooled (strip_pooled.cuh): a warpgroup has all rows of a window one after the other, and stores windows alone.
+// Reduced over channels (strip_channels.cuh): a tile has all features, and stores a number a place.
 //
 // Where a row of the result does not start at a multiple of 16 bytes, its columns are shifted (StripLaunch::shifts): the
 // tile begins up to kMargin places before them, so that all but the ends are stored 16 bytes at a time.
 //
 // Elements that are not finite are computed again as convolution_sm80.cuh does.
 #pragma once
+#include "strip_channels.cuh"
 #include "strip_epilogue.cuh"
 #include "strip_pooled.cuh"
 #include "strip_products.cuh"
@@ -87,6 +89,7 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
   constexpr int kTogether = Shape::kTogether, kPhases = Shape::High::kPhases, kTilesEach = Shape::kTilesEach;
   constexpr bool kPooled = Body::kPoolHigh * Body::kPoolWide > 1;
   static_assert(!kPooled || (kPhases * kTogether == 1 && !S::kJoined && W::kPlaces <= 2), "windows of rows as they are");
+  static_assert(!kReducesChannels<Body> || (kTogether == 1 && !S::kJoined), "places of one row and phase");
   const ConvolutionLaunch& l = launch.of;
   const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0) - kProducers;  // known to be uniform
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -99,6 +102,7 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
     unscale[h] = feature < W::kFeatures ? l.unscale[group * W::kFeatures + feature] : 0.0f;
   }
   RowQueue<Shape::kSlots> queue{shared_address(shared.full), shared_address(shared.empty)};
+  int side = 0;  // of the stages, where channels are reduced
   float sums[64];  // of the row that is stored next
 #pragma unroll
   for (int i = 0; i < 64; i++) sums[i] = 0.0f;
@@ -137,6 +141,11 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
     const auto finalize = [&](const StripTile& t) {
       if (is_empty(t)) return;
       repair(t, kTogether == 1);
+      if constexpr (kReducesChannels<Body>) {
+        reduce_row<S>(l, body, sums, row_of(t), shared.stage, side, warpgroup, warp, lane);
+        side ^= 1;
+        return;
+      }
       constexpr bool kWhole = W::kFeatures % S::kTileRows == 0;
       auto& stage = shared.stage[4 * warpgroup + warp];
       const auto joined = joined_of(strip.image);
@@ -281,6 +290,10 @@ Error run_convolution(Strips<M, Tile>, const Body& body, const ConvolutionLaunch
   if constexpr (kPool * Body::kPoolWide > 1) {
     high = Body::kPooledHigh * kPool;
     l.columns = static_cast<int>(blocks_of(Body::kPooledWide * Body::kPoolWide, 128));
+    l.of.in_fours = l.shifts = false;
+  }
+  if constexpr (kReducesChannels<Body>) {  // a number a place, which its lanes store
+    l.columns = static_cast<int>(blocks_of(wide, 128));
     l.of.in_fours = l.shifts = false;
   }
   const long share = device.processors / tiles, most = share < 1 ? 1 : share;

@@ -75,6 +75,19 @@ RF_FN void repair_row(const ConvolutionLaunch& l, float (&acc)[64], const RowOfR
   }
 }
 
+// What follows on each element of a row, in registers.
+template <class Body>
+RF_FN void values_of_row(const ConvolutionLaunch& l, const Body& body, float (&acc)[64], const RowOfResult& at, int lane) {
+  using W = typename Body::Window;
+#pragma unroll
+  for (int i = 0; i < 64; i++) {
+    const int feature = min(at.feature0 + fragment_feature(i, lane), W::kFeatures - 1);
+    const int channel = at.group * W::kFeatures + feature;
+    const long row = at.image * (long(W::kGroups) * W::kFeatures) + channel;
+    acc[i] = body.value(Real(acc[i]), row, channel, min(at.place + fragment_place<1>(i, lane), l.images.places - 1));
+  }
+}
+
 // Two pairs of places, the second eight behind the first where there are as many; a body's lanes are those four.
 struct PairsAt { long first, second; };
 template <class V, class T> RF_FN V column(const T* p, PairsAt at) {

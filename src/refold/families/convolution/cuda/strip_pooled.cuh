@@ -34,19 +34,6 @@ template <class Body> struct PooledRow {
   }
 };
 
-// What follows on each element of a row, in registers.
-template <class Body>
-RF_FN void values_of_row(const ConvolutionLaunch& l, const Body& body, float (&acc)[64], const RowOfResult& at, int lane) {
-  using W = typename Body::Window;
-#pragma unroll
-  for (int i = 0; i < 64; i++) {
-    const int feature = min(at.feature0 + fragment_feature(i, lane), W::kFeatures - 1);
-    const int channel = at.group * W::kFeatures + feature;
-    const long row = at.image * (long(W::kGroups) * W::kFeatures) + channel;
-    acc[i] = body.value(Real(acc[i]), row, channel, min(at.place + fragment_place<1>(i, lane), l.images.places - 1));
-  }
-}
-
 // A row of windows, 16 features of a warp, to memory: a feature after the other, next to each other. at: of the result that
 // is pooled, a window's first row.
 template <bool kWhole, class Body, class Stage>
