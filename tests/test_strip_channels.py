@@ -1,11 +1,10 @@
-"""Reductions over the channels of a convolution's result, in its kernel: strips of rows, emulated."""
+"""Reductions over channels of a convolution, in its kernel: strips of rows, emulated."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from refold import introspect, pipeline
 from refold.convolve import IMPLICIT, STRIPS

@@ -30,8 +30,8 @@ STRIPS = Kernels(
     frozenset({"wgmma", "setmaxnreg", "dependent_launch"}),
     "convolution_strips.cuh",
     "rf::Strips<rf::{mode}, rf::{tile}>",
-    tiles={"broad": (128, 128), "slim": (64, 128), "joined": (64, 128)},
-    splits={"broad": (1,), "slim": (1,), "joined": (1,)},
+    tiles={"broad": (128, 128), "slim": (64, 128), "joined": (64, 128), "paired": (64, 80)},
+    splits={"broad": (1,), "slim": (1,), "joined": (1,), "paired": (1,)},
 )
 PATCHES = Kernels(
     "patches mma_sync",
@@ -287,7 +287,7 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
             """Are there enough rows, and do rows and features fill most of its tiles?"""
             joined = c.joined if w.schedule.tile == "joined" else 1
             rows = c.images // joined * prod(a.places for a in c.axes[:-1])
-            along = full(c.axes[-1].places * joined, 128, least)
+            along = full(c.axes[-1].places * joined, w.schedule.sizes[1], least)
             return (
                 along
                 and rows >= 4 * PROCESSORS
@@ -345,8 +345,10 @@ def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:
 def _fit_strips(strips: Schedule, c: Convolution, kind: str) -> bool:
     """Strips of rows are by steps of 1, where kernels and rows fit shared memory. Of transposed
     ones they are along one or two axes, of one group, by steps of 2 at most along the width. Short
-    rows of several images are joined."""
+    rows of several images are joined; the phases of steps of 2 are paired."""
     if (c.transposed and len(c.sizes) > 2) or (strips.tile == "joined" and c.joined == 1):
+        return False
+    if strips.tile == "paired" and not (c.transposed and c.strides[-1] == 2):
         return False
     if c.transposed and (c.groups > 1 or c.strides[-1] > 2 or max(c.strides) > _MOST_PHASES):
         return False

@@ -94,6 +94,9 @@ INSTRUCTIONS: dict[str, str | None] = {
     ".reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16": (
         "product<false, 64>"
     ),
+    ".reg .pred p; setp.ne.b32 p, %22, 0; wgmma.mma_async.sync.aligned.m64n40k16.f32.f16.f16": (
+        "product<false, 40>"
+    ),
     ".reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16": (
         "product_of_registers"
     ),
@@ -269,7 +272,8 @@ def _call(sections: list[str]) -> str:
         return f"({_operands(sections[1])[0]} = emulator::{function})" if register else ""
     operands = [o for s in sections[1:3] for o in _operands(s)]
     if function.startswith("product<") or function == "product_of_registers":
-        sums = 32 if function.endswith(", 64>") else 64
+        columns = re.search(r", (\d+)>", function)
+        sums = int(columns[1]) // 2 if columns is not None else 64
         operands = [f"&({operands[0]})", *operands[sums:]]  # an array's elements in order
     return f"emulator::{function}({', '.join(operands)})"
 

@@ -103,16 +103,18 @@ template <int Left> RF_FN void wgmma_wait_group() {
 }
 
 // The registers of d as an instruction names and takes them, 64 at a time.
-#define RF_ACCUMULATORS_32                                                           \
+#define RF_ACCUMULATORS_20                                                           \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+  "%16, %17, %18, %19"
+#define RF_ACCUMULATORS_32                                                           \
+  RF_ACCUMULATORS_20                                                                 \
+  ", %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define RF_ACCUMULATORS                                                              \
   RF_ACCUMULATORS_32                                                                 \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define RF_INOUT_8(d, i)                                                                                       \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
-      "+f"(d[i + 7])
+#define RF_INOUT_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define RF_INOUT_8(d, i) RF_INOUT_4(d, i), RF_INOUT_4(d, i + 4)
 #define RF_INOUT(d)                                                                                          \
   RF_INOUT_8(d, 0), RF_INOUT_8(d, 8), RF_INOUT_8(d, 16), RF_INOUT_8(d, 24), RF_INOUT_8(d, 32), RF_INOUT_8(d, 40), \
       RF_INOUT_8(d, 48), RF_INOUT_8(d, 56)
@@ -150,6 +152,15 @@ template <int First> RF_FN void wgmma_plain_half(float (&d)[64], uint64_t a, uin
                : "l"(a), "l"(b), "r"(int(add)));
 }
 
+// d[64 x 40] (+)= a[64 x 16] * b[40 x 16]^T in the First-th 20 registers.
+template <int First> RF_FN void wgmma_plain_half(float (&d)[40], uint64_t a, uint64_t b, bool add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %22, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n40k16.f32.f16.f16 {" RF_ACCUMULATORS_20
+               "}, %20, %21, p, 1, 1, 0, 0;\n}"
+               : RF_INOUT_8(d, 20 * First), RF_INOUT_8(d, 20 * First + 8), RF_INOUT_4(d, 20 * First + 16)
+               : "l"(a), "l"(b), "r"(int(add)));
+}
+
 // wgmma_plain with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
 // 1 more, and again 8 further.
 RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
@@ -161,7 +172,9 @@ RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add
 }
 #undef RF_ACCUMULATORS
 #undef RF_ACCUMULATORS_32
+#undef RF_ACCUMULATORS_20
 #undef RF_INOUT_8
+#undef RF_INOUT_4
 #undef RF_INOUT
 
 }  // namespace rf

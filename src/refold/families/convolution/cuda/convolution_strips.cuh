@@ -21,6 +21,7 @@
 //   384-511    consumer warpgroup 1                                       184          the same
 // Broad: a warpgroup has 64 of 128 features, both the same row of 128 places. Slim: both have the same 64 features, and
 // every other row. Joined: as Slim, and a tile has rows of two or four images next to each other, where they are short.
+// Paired: as Slim, of two phases along the width, 40 places of each instead of 64.
 //
 // Volumes: a row of the result meets rows of several planes. Those of one height are one row in shared memory, whose
 // channels are (plane, channel); so a strip lies at one depth, and each row is converted once for each plane that meets it.
@@ -87,6 +88,7 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
   using W = typename Body::Window;
   using Shape = StripShape<S, W>;
   constexpr int kTogether = Shape::kTogether, kPhases = Shape::High::kPhases, kTilesEach = Shape::kTilesEach;
+  constexpr int kSums = Shape::kSums, kElements = Shape::kElements;
   constexpr bool kPooled = Body::kPoolHigh * Body::kPoolWide > 1;
   static_assert(!kPooled || (kPhases * kTogether == 1 && !S::kJoined && W::kPlaces <= 2), "windows of rows as they are");
   static_assert(!kReducesChannels<Body> || (kTogether == 1 && !S::kJoined), "places of one row and phase");
@@ -103,9 +105,9 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
   }
   RowQueue<Shape::kSlots> queue{shared_address(shared.full), shared_address(shared.empty)};
   int side = 0;  // of the stages, where channels are reduced
-  float sums[64];  // of the row that is stored next
+  float sums[kSums];  // of the row that is stored next
 #pragma unroll
-  for (int i = 0; i < 64; i++) sums[i] = 0.0f;
+  for (int i = 0; i < kSums; i++) sums[i] = 0.0f;
   // the first row of a strip, and tile of a row, that this warpgroup has
   const int first = Shape::kRowStep == 2 ? warpgroup : 0, first_along = kTogether > kTilesEach ? warpgroup : 0;
 #pragma unroll 1
@@ -113,7 +115,7 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
     const Strip<S, W> strip(launch, unit);
     const int all = strip.rows + Shape::kSpan - 1;
     const auto high_of = [&](const StripTile& t) { return (strip.high0 + t.row) * kPhases + t.phase; };
-    const auto wide_of = [&](const StripTile& t) { return strip.wide0 * kTogether + 128 * t.along; };
+    const auto wide_of = [&](const StripTile& t) { return strip.wide0 * kTogether + kElements * t.along; };
     const auto place_of = [&](const StripTile& t) {
       const int down = W::kPlaces > 2 ? strip.deep * l.images.made_high + high_of(t) : high_of(t);
       return down * l.images.made_wide + wide_of(t);
@@ -125,7 +127,7 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
     };
     const auto row_of = [&](const StripTile& t) {
       const int shift = shift_of(t), begin = wide_of(t) == 0 ? shift : 0;
-      const int end = min(128, l.images.made_wide - wide_of(t) + shift);
+      const int end = min(kElements, l.images.made_wide - wide_of(t) + shift);
       return RowOfResult{strip.image, group, feature0 + down + 16 * warp, place_of(t) - shift, begin, end};
     };
     const auto joined_of = [&](long image) {
@@ -162,22 +164,22 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
       float alike = 0.0f;
       if (there && !S::Mode::kSplit) alike = unscale_of_rows<S, W, phase.index>(shared, queue.before + t.row);
       if (!S::Mode::kSplit && alike != 0.0f) {
-        float acc[64];
+        float acc[kSums];
         if (Shape::kHasEmpty)
 #pragma unroll
-          for (int i = 0; i < 64; i++) acc[i] = 0.0f;
+          for (int i = 0; i < kSums; i++) acc[i] = 0.0f;
         multiply_rows<S, W, phase.index>(acc, weights, rows, queue.before + t.row, place);
         if (!kPooled && has_before) finalize(before);
         wgmma_wait_group<0>();
 #pragma unroll
-        for (int i = 0; i < 64; i++) sums[i] = acc[i] * (alike * unscale[i / 2 % 2]);
+        for (int i = 0; i < kSums; i++) sums[i] = acc[i] * (alike * unscale[i / 2 % 2]);
       } else {
         if (!kPooled && has_before) finalize(before);
         if (!there) return;
-        float partial[64];
+        float partial[kSums];
         multiply_and_promote<S, W, phase.index>(sums, partial, shared, weights, rows, queue.before + t.row, place, lane);
 #pragma unroll
-        for (int i = 0; i < 64; i++) sums[i] *= unscale[i / 2 % 2];
+        for (int i = 0; i < kSums; i++) sums[i] *= unscale[i / 2 % 2];
       }
       repair(t, kTogether == 2);
     };
@@ -272,8 +274,9 @@ Error run_convolution(Strips<M, Tile>, const Body& body, const ConvolutionLaunch
   l.count = static_cast<int>(count), l.pitch_log = kAlone;
   constexpr int kTogether = Shape::kTogether;
   const int wide = of.images.made_wide, most_shift = wide % 4 == 0 ? 0 : wide % 2 == 0 ? 2 : kMargin;
-  const int shifted = static_cast<int>(blocks_of(wide + most_shift, 128 * kTogether));
-  l.columns = static_cast<int>(blocks_of(wide, 128 * kTogether));
+  constexpr int kOfStrip = Shape::kStripPlaces * kTogether;  // elements of a row
+  const int shifted = static_cast<int>(blocks_of(wide + most_shift, kOfStrip));
+  l.columns = static_cast<int>(blocks_of(wide, kOfStrip));
   // rows are moved by whole places; of two phases together a block more is less than the exchanges of rows that are not
   l.of.in_fours = of.in_fours && wide % kTogether == 0 && (kTogether == 2 || shifted == l.columns);
   if constexpr (S::kJoined) {  // refold/convolve.py has it as well (Convolution.joined)

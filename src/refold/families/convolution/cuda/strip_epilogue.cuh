@@ -11,19 +11,19 @@
 namespace rf {
 
 // Which of its 64 values of a row a lane has where: the i-th is of its feature 8 (i / 2 % 2) + lane / 4 of the warp's 16,
-// and at place 8 (i / 4) + 2 (lane % 4) + i % 2. Of two phases together each has 32, and their elements alternate.
+// and at place 8 (i / 4) + 2 (lane % 4) + i % 2. Of two phases together each has half, and their elements alternate.
 RF_FN int fragment_feature(int i, int lane) { return 8 * (i / 2 % 2) + lane / 4; }
-template <int Together> RF_FN int fragment_place(int i, int lane) {
-  const int each = 64 / Together, place = 8 * (i % each / 4) + 2 * (lane % 4) + i % 2;
+template <int Together, int Sums = 64> RF_FN int fragment_place(int i, int lane) {
+  const int each = Sums / Together, place = 8 * (i % each / 4) + 2 * (lane % 4) + i % 2;
   return Together * place + i / each;
 }
 
 // The values move down by one; the first comes in above.
-RF_FN void rotate(float (&acc)[64]) {
+template <int Sums> RF_FN void rotate(float (&acc)[Sums]) {
   const float first = acc[0];
 #pragma unroll
-  for (int i = 0; i < 63; i++) acc[i] = acc[i + 1];
-  acc[63] = first;
+  for (int i = 0; i < Sums - 1; i++) acc[i] = acc[i + 1];
+  acc[Sums - 1] = first;
 }
 
 // Of two values in registers, without an address.
@@ -60,11 +60,11 @@ struct JoinedImages {
 };
 
 // Elements that are not finite once more, in plain fp32. It is rare: one value of each lane after the other.
-template <class W, int Together, class Joined>
-RF_FN void repair_row(const ConvolutionLaunch& l, float (&acc)[64], const RowOfResult& at, const Joined& joined, int lane) {
+template <class W, int Together, class Joined, int Sums>
+RF_FN void repair_row(const ConvolutionLaunch& l, float (&acc)[Sums], const RowOfResult& at, const Joined& joined, int lane) {
 #pragma unroll 1
-  for (int i = 0; i < 64; i++) {
-    const int feature = at.feature0 + fragment_feature(i, lane), place = fragment_place<Together>(i, lane);
+  for (int i = 0; i < Sums; i++) {
+    const int feature = at.feature0 + fragment_feature(i, lane), place = fragment_place<Together, Sums>(i, lane);
     const int image = joined.image_of(place), along = joined.along_of(place);
     const bool there = joined.has(image) && along >= at.begin && along < at.end && feature < W::kFeatures;
     float v[1] = {acc[0]};
@@ -113,13 +113,13 @@ RF_FN void store_some(const Body& body, const Vec4& v, long row, const RowOfResu
 // A row of a strip's result, 16 features of a warp. kWhole: no tile has features that there are not. acc: scaled back.
 // InFours: rows are moved so that they start at multiples of 16 bytes; else each feature's may start anywhere. Of two phases
 // together such rows are finalize_pairs'.
-template <int Together, bool InFours, bool kWhole, class Body, class Joined, class Stage>
-RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&acc)[64], const RowOfResult& at,
+template <int Together, bool InFours, bool kWhole, class Body, class Joined, class Stage, int Sums>
+RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&acc)[Sums], const RowOfResult& at,
                         const Joined& joined, Stage& stage, int lane) {
   using W = typename Body::Window;
   constexpr long kChannels = long(W::kGroups) * W::kFeatures;
   constexpr int kCols = Stage::kCols, kEach = kCols / 4, kAtOnce = 32 / kEach;  // lanes of a feature; features of a warp
-  constexpr int kPieces = 128 / kCols;
+  constexpr int kPieces = (2 * Sums + kCols - 1) / kCols, kPhase = Sums / 2;
   // Ends of rows are stored after what is whole, all at once. Of long bodies in pieces that was slower (mish and tanh of
   // volumes: 1515 us, 1109 so).
   constexpr bool kEndsLater = !Body::kLong || kPieces == 1;
@@ -142,9 +142,9 @@ RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&ac
   for (int h = 0; h < (Body::kLong ? 0 : 2); h++) {  // of eight features
     const int channel = channel_of(8 * h + quad);
 #pragma unroll
-    for (int i = 2 * h; i < 64 / Together; i += Together == 2 ? 4 : 8) {
-      const int next = Together == 2 ? i + 32 : i + 1, last = Together == 2 ? i + 1 : i + 4;
-      const int behind = Together == 2 ? i + 33 : i + 5, place = fragment_place<Together>(i, lane);
+    for (int i = 2 * h; i < Sums / Together; i += Together == 2 ? 4 : 8) {
+      const int next = Together == 2 ? i + kPhase : i + 1, last = Together == 2 ? i + 1 : i + 4;
+      const int behind = Together == 2 ? i + kPhase + 1 : i + 5, place = fragment_place<Together, Sums>(i, lane);
       const long row = row_of(8 * h + quad, joined.image_of(place));
       const Vec4 v(make_float4(acc[i], acc[next], acc[last], acc[behind]));
       Vec4 w;
@@ -172,9 +172,11 @@ RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&ac
       float* of_quad = stage.at[quad] + to;
 #pragma unroll
       for (int j = 0; j < kCols / 8 / Together; j++) {  // of eight places of each phase
-        const int i = 4 * (piece * kCols / 8 / Together + j) + 2 * h, next = (i + 4) % 64;
+        const int i = 4 * (piece * kCols / 8 / Together + j) + 2 * h, next = (i + 4) % Sums;
+        if (i >= Sums / Together) continue;
         if constexpr (Together == 2)
-          *reinterpret_cast<float4*>(of_quad + 16 * j) = make_float4(acc[i], acc[32 + i], acc[i + 1], acc[33 + i]);
+          *reinterpret_cast<float4*>(of_quad + 16 * j) =
+              make_float4(acc[i], acc[kPhase + i], acc[i + 1], acc[kPhase + 1 + i]);
         else if constexpr (kMoves)
           *reinterpret_cast<float2*>(of_quad + 8 * j) =
               make_float2(one_of(ahead, acc[next], acc[i]), one_of(ahead, acc[next + 1], acc[i + 1]));
@@ -267,10 +269,11 @@ RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&ac
 }
 
 // As finalize_row, of two phases together, in fours: a lane has four elements next to each other as they are.
-template <bool kWhole, class Body>
-RF_FN void finalize_pairs(const ConvolutionLaunch& l, const Body& body, const float (&acc)[64], const RowOfResult& at,
+template <bool kWhole, class Body, int Sums>
+RF_FN void finalize_pairs(const ConvolutionLaunch& l, const Body& body, const float (&acc)[Sums], const RowOfResult& at,
                           int lane) {
   using W = typename Body::Window;
+  constexpr int kAll = Sums / 8, kPhase = Sums / 2;  // pieces of 16 places
   constexpr long kChannels = long(W::kGroups) * W::kFeatures;
   const int first = 4 * (lane % 4);  // of 16 places
 #pragma unroll 1
@@ -282,22 +285,22 @@ RF_FN void finalize_pairs(const ConvolutionLaunch& l, const Body& body, const fl
     // 64 bytes of a quad are whole sectors, of 32: where its first place begins in the middle of one, the lane of the first
     // four places is a piece ahead of the others
     const bool ahead = ((row * l.images.places + at.place) & 4) != 0 && first == 0;
-    const auto along_of = [&](int p) { return 16 * ((p + ahead) % 8) + first; };
+    const auto along_of = [&](int p) { return 16 * ((p + ahead) % kAll) + first; };
     constexpr int kPieces = 4;  // at a time: registers
 #pragma unroll
-    for (int piece0 = 0; piece0 < 8; piece0 += kPieces) {
+    for (int piece0 = 0; piece0 < kAll; piece0 += kPieces) {
       Vec4 v[kPieces];
 #pragma unroll
-      for (int p = 0; p < kPieces; p++) {
-        const int piece = piece0 + p, after = (piece + 1) % 8;
+      for (int p = 0; p < kPieces && piece0 + p < kAll; p++) {
+        const int piece = piece0 + p, after = (piece + 1) % kAll;
         const auto half = [&](int i) { return one_of(h == 0, acc[i], acc[i + 2]); };
         const auto of = [&](int i) { return one_of(ahead, half(4 * after + i), half(4 * piece + i)); };
         // a place that there is: of the last rows of an image, those behind it are not the row's
         const Vec4At col{min(at.place + along_of(piece), l.images.places - 4)};
-        v[p] = body.value(Vec4(make_float4(of(0), of(32), of(1), of(33))), row, channel, col);
+        v[p] = body.value(Vec4(make_float4(of(0), of(kPhase), of(1), of(kPhase + 1))), row, channel, col);
       }
 #pragma unroll
-      for (int p = 0; p < kPieces; p++) {
+      for (int p = 0; p < kPieces && piece0 + p < kAll; p++) {
         const int along = along_of(piece0 + p);
         if (!mine || along + 4 <= at.begin || along >= at.end) continue;
         if (along >= at.begin && along + 4 <= at.end) body.store(row, Vec4At{at.place + along}, v[p]);

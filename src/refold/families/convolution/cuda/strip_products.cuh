@@ -46,16 +46,17 @@ template <class S, class W, class Use> RF_FN void for_phases_along(const Use& us
     if constexpr (Taps<Wide, 1>::kCount != 0) use(Step<1>{});
 }
 
-// The product of a tap of 16 channels: of 128 places, or of 64, a phase along the width.
-template <int Together, int Wide> RF_FN void multiply_step(float (&acc)[64], uint64_t a, uint64_t b, bool add) {
+// The product of a tap of 16 channels: of 128 places, or of 64 or 40, a phase along the width.
+template <int Together, int Wide, int Sums>
+RF_FN void multiply_step(float (&acc)[Sums], uint64_t a, uint64_t b, bool add) {
   if constexpr (Together == 1) wgmma_plain(acc, a, b, add);
   else wgmma_plain_half<Wide>(acc, a, b, add);
 }
 
 // The products of all taps and channels by one chain of instructions. row: the first that is met; in TF32 class. place:
 // of a row in shared memory, where the tile begins.
-template <class S, class W, int Phase>
-RF_FN void multiply_rows(float (&acc)[64], uint32_t weights, uint32_t rows, int row, int place) {
+template <class S, class W, int Phase, int Sums>
+RF_FN void multiply_rows(float (&acc)[Sums], uint32_t weights, uint32_t rows, int row, int place) {
   using Shape = StripShape<S, W>;
   using High = Taps<typename Shape::High, Phase>;
   wgmma_fence();
@@ -82,14 +83,14 @@ RF_FN void multiply_rows(float (&acc)[64], uint32_t weights, uint32_t rows, int 
 
 // The sums of a row of the result, products promoted to them: of a row of taps (of fp32 class: of one tap) and a chunk of
 // channels, or of one tap where places have scales of their own.
-template <class S, class W, int Phase>
-RF_FN void multiply_and_promote(float (&acc)[64], float (&partial)[64], const StripStorage<S, W>& shared, uint32_t weights,
-                                uint32_t rows, int row, int place, int lane) {
+template <class S, class W, int Phase, int Sums>
+RF_FN void multiply_and_promote(float (&acc)[Sums], float (&partial)[Sums], const StripStorage<S, W>& shared,
+                                uint32_t weights, uint32_t rows, int row, int place, int lane) {
   using Shape = StripShape<S, W>;
   using High = Taps<typename Shape::High, Phase>;
-  constexpr int kChunk = Shape::kChunkOctets;
+  constexpr int kChunk = Shape::kChunkOctets, kHalf = Sums / 2;
 #pragma unroll
-  for (int i = 0; i < 64; i++) acc[i] = partial[i] = 0.0f;
+  for (int i = 0; i < Sums; i++) acc[i] = partial[i] = 0.0f;
 #pragma unroll 1
   for (int high = 0; high < High::kCount; high++) {
     const int slot = (row + High::at(high)) % Shape::kSlots;
@@ -129,7 +130,7 @@ RF_FN void multiply_and_promote(float (&acc)[64], float (&partial)[64], const St
       const auto settle = [&](auto half, auto left, const auto& promote) {
         wgmma_wait_group<left.index>();
 #pragma unroll
-        for (int i = 32 * half.index; i < 32 * half.index + 32; i++) asm volatile("" : "+f"(partial[i]));  // not before
+        for (int i = kHalf * half.index; i < kHalf * half.index + kHalf; i++) asm volatile("" : "+f"(partial[i]));  // not before
         promote(half);
       };
       // All taps, `AtOnce` at a time. One half's are promoted while the tensor cores multiply the other's.
@@ -165,7 +166,7 @@ RF_FN void multiply_and_promote(float (&acc)[64], float (&partial)[64], const St
           multiply_all(Step<kAtOnce>{}, octets, chunk, [&](int) {
             return [&](auto half) {
 #pragma unroll
-              for (int i = 32 * half.index; i < 32 * half.index + 32; i++) acc[i] = fmaf(partial[i], of_row, acc[i]);
+              for (int i = kHalf * half.index; i < kHalf * half.index + kHalf; i++) acc[i] = fmaf(partial[i], of_row, acc[i]);
             };
           });
         } else {
@@ -174,9 +175,9 @@ RF_FN void multiply_and_promote(float (&acc)[64], float (&partial)[64], const St
               const int first = Shape::kTogether == 1 ? 64 * half.index : 0;
               const float* of_place = shared.unscale[slot][chunk] + Wide::at(tap) + place + first + 2 * (lane % 4);
 #pragma unroll
-              for (int i = 0; i < 32; i++) {
-                float& sum = acc[32 * half.index + i];
-                sum = fmaf(partial[32 * half.index + i], of_place[8 * (i / 4) + i % 2], sum);
+              for (int i = 0; i < kHalf; i++) {
+                float& sum = acc[kHalf * half.index + i];
+                sum = fmaf(partial[kHalf * half.index + i], of_place[8 * (i / 4) + i % 2], sum);
               }
             };
           });

@@ -12,6 +12,7 @@
 namespace rf {
 
 struct Joined { static constexpr int kMI = 1; };  // tiles of 64 features; short rows of several images next to each other
+struct Paired { static constexpr int kMI = 1; };  // of 64 features; 40 places of each of two phases along the width
 template <class Tile> inline constexpr bool is_joined = false;
 template <> inline constexpr bool is_joined<Joined> = true;
 
@@ -20,7 +21,7 @@ template <class M, class Tile> struct Strips {
   static constexpr int kPieces = M::kSplit ? 2 : 1;  // hi and lo
   static constexpr int kMI = Tile::kMI, kTileRows = 64 * kMI, kTileCols = 128;
   static constexpr int kThreads = 512, kConsumerWarps = 8;
-  static constexpr bool kJoined = is_joined<Tile>;
+  static constexpr bool kJoined = is_joined<Tile>, kPaired = std::is_same<Tile, Paired>::value;
 };
 
 // refold/convolve.py has it as well (Convolution.slots).
@@ -33,8 +34,10 @@ template <class S, class W> struct StripShape {
   static constexpr int kReach = Wide::kMost - Wide::kLeast;  // places from the first that a place sees to the last
   static constexpr int kPixels = kMargin + 128 + kReach;
   static constexpr int kSpan = High::kMost - High::kLeast + 1;  // rows that a row of places meets
-  // A warpgroup has 64 features and 128 elements of a row of the result at a time: of two phases 64 places.
-  static constexpr int kTogether = Wide::kPhases, kTilePlaces = 128 / kTogether;
+  // A warpgroup has 64 features and 128 elements of a row of the result at a time, of two phases 64 places; or 80 and 40,
+  // where more would lie behind the row's end. A strip has the places of both warpgroups, or one's.
+  static constexpr int kTogether = Wide::kPhases, kElements = S::kPaired ? 80 : 128, kSums = kElements / 2;
+  static constexpr int kTilePlaces = kElements / kTogether, kStripPlaces = kTilePlaces * kTogether;
   static constexpr int kTilesEach = S::kMI == 2 ? kTogether : 1;                 // of each row, one after the other
   static constexpr int kRowStep = S::kMI == 2 || kTogether == 2 ? 1 : 2;  // rows that both warpgroups work on
   static constexpr bool kHasEmpty = High::has_empty() || Wide::has_empty();  // phases, whose sums are zeros
@@ -65,6 +68,7 @@ template <class S, class W> struct StripShape {
   static_assert(High::kStep == 1 && Wide::kStep == 1, "strips have a stride of 1, or phases");
   static_assert(W::Deep::kStride == 1 && !(W::kTransposed && (kDeep > 1 || S::kJoined)), "no transposed volumes");
   static_assert(kTogether <= 2, "of two phases along the width a lane has four elements next to each other");
+  static_assert(!S::kPaired || kTogether == 2, "this tile has two phases");
 };
 
 // Where a warp lays a row's values down, eight features at a time. Features lie 8 words of 32 apart, so that neither side
@@ -107,7 +111,7 @@ template <class S, class W> struct Strip {
   RF_FN Strip(const StripLaunch& l, long unit) {
     const int strip = static_cast<int>(unit % l.strips);
     long rest = unit / l.strips;
-    wide0 = static_cast<int>(rest % l.columns) * 128, rest /= l.columns;
+    wide0 = static_cast<int>(rest % l.columns) * StripShape<S, W>::kStripPlaces, rest /= l.columns;
     if constexpr (W::kPlaces > 2) deep = static_cast<int>(rest % l.of.images.made_deep), rest /= l.of.images.made_deep;
     image = S::kJoined ? rest * (128 >> l.pitch_log) : rest;
     high0 = strip * l.rows, rows = min(l.rows, l.high - high0);
