@@ -588,6 +588,8 @@ static bool is_dead(PyObject* reference) {
 
 static Change changed(PyObject* const* given, const Memory& m) {
   const Header& h = m.header();
+  // first: behind another change it would not be seen, and once all is looked at anew it is gone
+  if (h.look.flag != nullptr && *static_cast<volatile uint32_t*>(h.look.flag) == h.look.epoch) return kLate;
   for (uint64_t i = 0; i < h.dicts; i++) {
     Dict& d = m.dicts()[i];
     const uint64_t tag = tag_of(d.dict);
@@ -621,7 +623,6 @@ static Change changed(PyObject* const* given, const Memory& m) {
     const Content& c = m.contents()[i];
     if (!as_sampled(c, h.words, m.at + c.samples)) return kContent;
   }
-  if (h.look.flag != nullptr && *static_cast<volatile uint32_t*>(h.look.flag) == h.look.epoch) return kLate;
   return audit(m) ? kNothing : kAudit;
 }
 
@@ -740,6 +741,7 @@ static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
   l.epoch = static_cast<uint32_t>(PyLong_AsUnsignedLong(args[4]));
   l.flag = static_cast<uint32_t*>(PyLong_AsVoidPtr(args[5]));
   if (PyErr_Occurred()) return nullptr;
+  next_look = l;  // this call's kernel looks, too
   Py_RETURN_NONE;
 }
 
@@ -2421,7 +2423,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_0ec9b58f984e"
+_REFOLD_NAME = "refold_sm_90_77067dd0f8e3"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -3943,21 +3945,33 @@ def _refold_words(t: torch.Tensor) -> tuple[torch.Tensor, list[int]] | None:
 
 
 def _refold_look_at(
-    cache: Any, kernels: Any, memory: bytearray, sources: list[torch.Tensor], place: torch.device
+    cache: Any,
+    kernels: Any,
+    memory: bytearray,
+    sources: list[tuple[torch.Tensor, bool]],
+    place: torch.device,
 ) -> None:
-    """Let the kernels of a cache compare what these sources hold now. The tables keep their place:
-    a CUDA graph may read them."""
+    """Let the kernels of a cache compare what these sources held when values were computed of them:
+    now, where they are said to have changed; else what they are compared with already, so that a
+    write which nobody has seen yet is seen still. The tables keep their place: a CUDA graph may
+    read them."""
     addresses: list[int] = []
     held: list[torch.Tensor] = []
+    before, begins = cache.looked_at, dict[tuple[int, ...], int]()
     with torch.inference_mode(False), torch.no_grad():
-        for t in sources:
+        for t, changed in sources:
             words = _refold_words(t)
             if words is not None:
                 flat, at = words
-                addresses += [flat.data_ptr() + 4 * i for i in at]
-                held.append(flat[torch.tensor(at, device=flat.device)])
+                of_source = tuple(flat.data_ptr() + 4 * i for i in at)
+                begins[of_source] = len(addresses)
+                addresses += of_source
+                if changed or of_source not in before:
+                    held.append(flat[torch.tensor(at, device=flat.device)])
+                else:
+                    held.append(cache.looked[1][before[of_source] :][: len(at)])
         if not held:
-            cache.looked = None
+            cache.looked, cache.looked_at = None, {}
             return
         table = torch.tensor(addresses, dtype=torch.int64).to(place)
         expected = torch.cat(held)
@@ -3967,7 +3981,7 @@ def _refold_look_at(
         else:
             flag = torch.zeros(1, dtype=torch.int32)
             flag = flag.pin_memory() if place.type == "cuda" else flag
-    cache.looked = table, expected, flag
+    cache.looked, cache.looked_at = (table, expected, flag), begins
     cache.epoch += 1  # kernels that are still running tell of an earlier one
     kernels.look(
         memory, table.data_ptr(), expected.data_ptr(), table.numel(), cache.epoch, flag.data_ptr()
@@ -4011,7 +4025,7 @@ class _RefoldCache:
     that they had. fits: whether tensors are like those of the last call that came without
     gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
     names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
-    epoch: see look.py. Copies and pickles of a module start with empty caches.
+    looked_at, epoch: see look.py. Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -4029,6 +4043,7 @@ class _RefoldCache:
         self.audited: tuple[str, ...] = ()
         self.audit_calls = 0
         self.looked: tuple[torch.Tensor, ...] | None = None
+        self.looked_at: dict[tuple[int, ...], int] = {}
         self.epoch = 0
 
     def __deepcopy__(self, memo: Any) -> "_RefoldCache":
@@ -4201,7 +4216,7 @@ def _refold_renew(
             changed = _refold_changed(cache, file, memory, sources, (seen, counts), mode, copied)
             cache.compute(sources, (seen, counts), changed, mode["recipes"], file.place(device))
             if copied and not contents:
-                looked = [sources[i] for i in copied]
+                looked = [(sources[i], changed[i]) for i in copied]
                 _refold_look_at(cache, file.kernels, memory, looked, file.place(device))
             file.folds_ready(cache)
     except RuntimeError as error:

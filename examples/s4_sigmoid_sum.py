@@ -558,6 +558,8 @@ static bool is_dead(PyObject* reference) {
 
 static Change changed(PyObject* const* given, const Memory& m) {
   const Header& h = m.header();
+  // first: behind another change it would not be seen, and once all is looked at anew it is gone
+  if (h.look.flag != nullptr && *static_cast<volatile uint32_t*>(h.look.flag) == h.look.epoch) return kLate;
   for (uint64_t i = 0; i < h.dicts; i++) {
     Dict& d = m.dicts()[i];
     const uint64_t tag = tag_of(d.dict);
@@ -591,7 +593,6 @@ static Change changed(PyObject* const* given, const Memory& m) {
     const Content& c = m.contents()[i];
     if (!as_sampled(c, h.words, m.at + c.samples)) return kContent;
   }
-  if (h.look.flag != nullptr && *static_cast<volatile uint32_t*>(h.look.flag) == h.look.epoch) return kLate;
   return audit(m) ? kNothing : kAudit;
 }
 
@@ -710,6 +711,7 @@ static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
   l.epoch = static_cast<uint32_t>(PyLong_AsUnsignedLong(args[4]));
   l.flag = static_cast<uint32_t*>(PyLong_AsVoidPtr(args[5]));
   if (PyErr_Occurred()) return nullptr;
+  next_look = l;  // this call's kernel looks, too
   Py_RETURN_NONE;
 }
 
@@ -2892,16 +2894,18 @@ template <int Left> RF_FN void wgmma_wait_group() {
 }
 
 // The registers of d as an instruction names and takes them, 64 at a time.
-#define RF_ACCUMULATORS_32                                                           \
+#define RF_ACCUMULATORS_20                                                           \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+  "%16, %17, %18, %19"
+#define RF_ACCUMULATORS_32                                                           \
+  RF_ACCUMULATORS_20                                                                 \
+  ", %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define RF_ACCUMULATORS                                                              \
   RF_ACCUMULATORS_32                                                                 \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define RF_INOUT_8(d, i)                                                                                       \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
-      "+f"(d[i + 7])
+#define RF_INOUT_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define RF_INOUT_8(d, i) RF_INOUT_4(d, i), RF_INOUT_4(d, i + 4)
 #define RF_INOUT(d)                                                                                          \
   RF_INOUT_8(d, 0), RF_INOUT_8(d, 8), RF_INOUT_8(d, 16), RF_INOUT_8(d, 24), RF_INOUT_8(d, 32), RF_INOUT_8(d, 40), \
       RF_INOUT_8(d, 48), RF_INOUT_8(d, 56)
@@ -2939,6 +2943,15 @@ template <int First> RF_FN void wgmma_plain_half(float (&d)[64], uint64_t a, uin
                : "l"(a), "l"(b), "r"(int(add)));
 }
 
+// d[64 x 40] (+)= a[64 x 16] * b[40 x 16]^T in the First-th 20 registers.
+template <int First> RF_FN void wgmma_plain_half(float (&d)[40], uint64_t a, uint64_t b, bool add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %22, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n40k16.f32.f16.f16 {" RF_ACCUMULATORS_20
+               "}, %20, %21, p, 1, 1, 0, 0;\n}"
+               : RF_INOUT_8(d, 20 * First), RF_INOUT_8(d, 20 * First + 8), RF_INOUT_4(d, 20 * First + 16)
+               : "l"(a), "l"(b), "r"(int(add)));
+}
+
 // wgmma_plain with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
 // 1 more, and again 8 further.
 RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
@@ -2950,7 +2963,9 @@ RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add
 }
 #undef RF_ACCUMULATORS
 #undef RF_ACCUMULATORS_32
+#undef RF_ACCUMULATORS_20
 #undef RF_INOUT_8
+#undef RF_INOUT_4
 #undef RF_INOUT
 
 }  // namespace rf
@@ -4505,7 +4520,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_baa3e7720132"
+_REFOLD_NAME = "refold_sm_90_2f5a30dcf8b2"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -6037,21 +6052,33 @@ def _refold_words(t: torch.Tensor) -> tuple[torch.Tensor, list[int]] | None:
 
 
 def _refold_look_at(
-    cache: Any, kernels: Any, memory: bytearray, sources: list[torch.Tensor], place: torch.device
+    cache: Any,
+    kernels: Any,
+    memory: bytearray,
+    sources: list[tuple[torch.Tensor, bool]],
+    place: torch.device,
 ) -> None:
-    """Let the kernels of a cache compare what these sources hold now. The tables keep their place:
-    a CUDA graph may read them."""
+    """Let the kernels of a cache compare what these sources held when values were computed of them:
+    now, where they are said to have changed; else what they are compared with already, so that a
+    write which nobody has seen yet is seen still. The tables keep their place: a CUDA graph may
+    read them."""
     addresses: list[int] = []
     held: list[torch.Tensor] = []
+    before, begins = cache.looked_at, dict[tuple[int, ...], int]()
     with torch.inference_mode(False), torch.no_grad():
-        for t in sources:
+        for t, changed in sources:
             words = _refold_words(t)
             if words is not None:
                 flat, at = words
-                addresses += [flat.data_ptr() + 4 * i for i in at]
-                held.append(flat[torch.tensor(at, device=flat.device)])
+                of_source = tuple(flat.data_ptr() + 4 * i for i in at)
+                begins[of_source] = len(addresses)
+                addresses += of_source
+                if changed or of_source not in before:
+                    held.append(flat[torch.tensor(at, device=flat.device)])
+                else:
+                    held.append(cache.looked[1][before[of_source] :][: len(at)])
         if not held:
-            cache.looked = None
+            cache.looked, cache.looked_at = None, {}
             return
         table = torch.tensor(addresses, dtype=torch.int64).to(place)
         expected = torch.cat(held)
@@ -6061,7 +6088,7 @@ def _refold_look_at(
         else:
             flag = torch.zeros(1, dtype=torch.int32)
             flag = flag.pin_memory() if place.type == "cuda" else flag
-    cache.looked = table, expected, flag
+    cache.looked, cache.looked_at = (table, expected, flag), begins
     cache.epoch += 1  # kernels that are still running tell of an earlier one
     kernels.look(
         memory, table.data_ptr(), expected.data_ptr(), table.numel(), cache.epoch, flag.data_ptr()
@@ -6105,7 +6132,7 @@ class _RefoldCache:
     that they had. fits: whether tensors are like those of the last call that came without
     gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
     names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
-    epoch: see look.py. Copies and pickles of a module start with empty caches.
+    looked_at, epoch: see look.py. Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -6123,6 +6150,7 @@ class _RefoldCache:
         self.audited: tuple[str, ...] = ()
         self.audit_calls = 0
         self.looked: tuple[torch.Tensor, ...] | None = None
+        self.looked_at: dict[tuple[int, ...], int] = {}
         self.epoch = 0
 
     def __deepcopy__(self, memo: Any) -> "_RefoldCache":
@@ -6295,7 +6323,7 @@ def _refold_renew(
             changed = _refold_changed(cache, file, memory, sources, (seen, counts), mode, copied)
             cache.compute(sources, (seen, counts), changed, mode["recipes"], file.place(device))
             if copied and not contents:
-                looked = [sources[i] for i in copied]
+                looked = [(sources[i], changed[i]) for i in copied]
                 _refold_look_at(cache, file.kernels, memory, looked, file.place(device))
             file.folds_ready(cache)
     except RuntimeError as error:

@@ -31,6 +31,8 @@ class Reduced(nn.Module):
 
     def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
         made = OF_CHANNELS[self.op](torch.sin(self.conv(x)) - 0.5)
+        if self.op == "sum":  # nothing follows
+            return made
         made = torch.tanh(made if y is None else made * y)
         return made if self.scale is None else made + self.scale
 

@@ -133,3 +133,37 @@ def test_a_write_is_followed_one_call_late_and_told(fast, rows, monkeypatch, cap
         fast.fc.weight.data = torch.randn_like(fast.fc.weight)  # another storage: at once
         right()
         assert not caplog.records
+
+
+@pytest.mark.parametrize("meanwhile", [True, False])
+def test_a_write_is_followed_beside_a_change_that_is_seen(fast, meanwhile, monkeypatch, caplog):
+    """All is looked at anew then; what a kernel has seen before, or would see now, is kept."""
+    (namespace,) = twin.namespaces(fast)
+    monkeypatch.setattr(namespace, "_refold_is_readable", lambda device: False)
+    fast.refold_refresh()
+    x, original = example(fast, 8), twin.original(fast)
+
+    def right():
+        torch.testing.assert_close(fast(x), original(x), rtol=1e-3, atol=1e-3)
+
+    def other_mode():
+        fast.train(not fast.training)
+
+    def other_parameter():
+        fast.fc.bias.add_(0.5)
+
+    with torch.no_grad():
+        for change in (other_mode, other_parameter, other_mode):
+            right()
+            caplog.clear()
+            fast.fc.weight.data.mul_(1.5)
+            if meanwhile:
+                fast(x)  # computed from the old values; its kernel sees the write
+            change()
+            if not meanwhile:
+                fast(x)
+            right()
+            (record,) = caplog.records
+            assert "does not count" in record.getMessage()
+            right()
+    fast.eval()

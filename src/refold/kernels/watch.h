@@ -156,6 +156,8 @@ static bool is_dead(PyObject* reference) {
 
 static Change changed(PyObject* const* given, const Memory& m) {
   const Header& h = m.header();
+  // first: behind another change it would not be seen, and once all is looked at anew it is gone
+  if (h.look.flag != nullptr && *static_cast<volatile uint32_t*>(h.look.flag) == h.look.epoch) return kLate;
   for (uint64_t i = 0; i < h.dicts; i++) {
     Dict& d = m.dicts()[i];
     const uint64_t tag = tag_of(d.dict);
@@ -189,7 +191,6 @@ static Change changed(PyObject* const* given, const Memory& m) {
     const Content& c = m.contents()[i];
     if (!as_sampled(c, h.words, m.at + c.samples)) return kContent;
   }
-  if (h.look.flag != nullptr && *static_cast<volatile uint32_t*>(h.look.flag) == h.look.epoch) return kLate;
   return audit(m) ? kNothing : kAudit;
 }
 
@@ -308,6 +309,7 @@ static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
   l.epoch = static_cast<uint32_t>(PyLong_AsUnsignedLong(args[4]));
   l.flag = static_cast<uint32_t*>(PyLong_AsVoidPtr(args[5]));
   if (PyErr_Occurred()) return nullptr;
+  next_look = l;  // this call's kernel looks, too
   Py_RETURN_NONE;
 }
 

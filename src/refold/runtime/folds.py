@@ -53,7 +53,7 @@ class _RefoldCache:
     that they had. fits: whether tensors are like those of the last call that came without
     gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
     names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
-    epoch: see look.py. Copies and pickles of a module start with empty caches.
+    looked_at, epoch: see look.py. Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -71,6 +71,7 @@ class _RefoldCache:
         self.audited: tuple[str, ...] = ()
         self.audit_calls = 0
         self.looked: tuple[torch.Tensor, ...] | None = None
+        self.looked_at: dict[tuple[int, ...], int] = {}
         self.epoch = 0
 
     def __deepcopy__(self, memo: Any) -> "_RefoldCache":
@@ -243,7 +244,7 @@ def _refold_renew(
             changed = _refold_changed(cache, file, memory, sources, (seen, counts), mode, copied)
             cache.compute(sources, (seen, counts), changed, mode["recipes"], file.place(device))
             if copied and not contents:
-                looked = [sources[i] for i in copied]
+                looked = [(sources[i], changed[i]) for i in copied]
                 _refold_look_at(cache, file.kernels, memory, looked, file.place(device))
             file.folds_ready(cache)
     except RuntimeError as error:

@@ -26,21 +26,33 @@ def _refold_words(t: torch.Tensor) -> tuple[torch.Tensor, list[int]] | None:
 
 
 def _refold_look_at(
-    cache: Any, kernels: Any, memory: bytearray, sources: list[torch.Tensor], place: torch.device
+    cache: Any,
+    kernels: Any,
+    memory: bytearray,
+    sources: list[tuple[torch.Tensor, bool]],
+    place: torch.device,
 ) -> None:
-    """Let the kernels of a cache compare what these sources hold now. The tables keep their place:
-    a CUDA graph may read them."""
+    """Let the kernels of a cache compare what these sources held when values were computed of them:
+    now, where they are said to have changed; else what they are compared with already, so that a
+    write which nobody has seen yet is seen still. The tables keep their place: a CUDA graph may
+    read them."""
     addresses: list[int] = []
     held: list[torch.Tensor] = []
+    before, begins = cache.looked_at, dict[tuple[int, ...], int]()
     with torch.inference_mode(False), torch.no_grad():
-        for t in sources:
+        for t, changed in sources:
             words = _refold_words(t)
             if words is not None:
                 flat, at = words
-                addresses += [flat.data_ptr() + 4 * i for i in at]
-                held.append(flat[torch.tensor(at, device=flat.device)])
+                of_source = tuple(flat.data_ptr() + 4 * i for i in at)
+                begins[of_source] = len(addresses)
+                addresses += of_source
+                if changed or of_source not in before:
+                    held.append(flat[torch.tensor(at, device=flat.device)])
+                else:
+                    held.append(cache.looked[1][before[of_source] :][: len(at)])
         if not held:
-            cache.looked = None
+            cache.looked, cache.looked_at = None, {}
             return
         table = torch.tensor(addresses, dtype=torch.int64).to(place)
         expected = torch.cat(held)
@@ -50,7 +62,7 @@ def _refold_look_at(
         else:
             flag = torch.zeros(1, dtype=torch.int32)
             flag = flag.pin_memory() if place.type == "cuda" else flag
-    cache.looked = table, expected, flag
+    cache.looked, cache.looked_at = (table, expected, flag), begins
     cache.epoch += 1  # kernels that are still running tell of an earlier one
     kernels.look(
         memory, table.data_ptr(), expected.data_ptr(), table.numel(), cache.epoch, flag.data_ptr()

@@ -81,12 +81,12 @@ def _over_channels(kernel: GroupKernel, reduction: Reduction) -> list[str]:
     """By what a place's channels are reduced, and what follows on the result."""
     (reduced,) = reduction.nodes
     count = cpp_literal(float(str(reduced.inputs[0].shape[reduced["axes"][0]])))
+    result = reduction.text(reduced, count).replace("value", "acc")
+    lines = [f"return {result};"]
+    if kernel.group.outputs != (reduced,):
+        lines = _behind(kernel, Body(replace(kernel.group, dims=reduced.shape)), reduced, result)
     head = "template <class V, class C> RF_FN V of_channels(V acc, long row, C col)"
-    body = Body(replace(kernel.group, dims=reduced.shape))
-    return [
-        f"using OverChannels = rf::{reduction.monoid};",
-        *kernel.function(head, _behind(kernel, body, reduced, reduction.text(reduced, count))),
-    ]
+    return [f"using OverChannels = rf::{reduction.monoid};", *kernel.function(head, lines)]
 
 
 def _behind(kernel: GroupKernel, body: Body, smaller: Node, text: str) -> list[str]:
@@ -95,7 +95,7 @@ def _behind(kernel: GroupKernel, body: Body, smaller: Node, text: str) -> list[s
     (made,) = kernel.group.outputs
     body.rename({o.node: o.member for o in kernel.body.operands})
     body.taken = kernel.body.taken
-    statements, texts = body.statements([made], {smaller: text.replace("value", "acc")})
+    statements, texts = body.statements([made], {smaller: text})
     return [*statements, f"return {texts[made]};"]
 
 

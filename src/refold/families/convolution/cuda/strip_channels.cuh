@@ -22,6 +22,16 @@ template <class M> RF_FN float merged_words(float a, float b) {
   return p.w[0];
 }
 
+// Of twice `Left` values the lane keeps half, which it takes from the lane that keeps the other half, too.
+template <class M, int Left> RF_FN void halve(float (&of)[32], int lane) {
+  const bool upper = (lane & Left) != 0;
+#pragma unroll
+  for (int i = 0; i < Left; i++) {
+    const float mine = one_of(upper, of[i + Left], of[i]), other = one_of(upper, of[i], of[i + Left]);
+    of[i] = merged_words<M>(mine, __shfl_xor_sync(kFullMask, other, Left));
+  }
+}
+
 // stages: of all consumers' warps; side: which half of them is written, the other of which may still be read.
 template <class S, class Body, class Stage>
 RF_FN void reduce_row(const ConvolutionLaunch& l, const Body& body, float (&acc)[64], const RowOfResult& at, Stage* stages,
@@ -40,17 +50,8 @@ RF_FN void reduce_row(const ConvolutionLaunch& l, const Body& body, float (&acc)
   float of[32];
 #pragma unroll
   for (int i = 0; i < 32; i++) of[i] = merged_words<M>(acc[i / 2 * 4 + i % 2], acc[i / 2 * 4 + i % 2 + 2]);
-  int first = 0;  // of those that the lane is left with
-#pragma unroll
-  for (int left = 16, mask = 16; mask >= 4; left /= 2, mask /= 2) {
-    const bool upper = (lane & mask) != 0;
-    first += upper ? left : 0;
-#pragma unroll
-    for (int i = 0; i < left; i++) {
-      const float mine = one_of(upper, of[i + left], of[i]), other = one_of(upper, of[i], of[i + left]);
-      of[i] = merged_words<M>(mine, __shfl_xor_sync(kFullMask, other, mask));
-    }
-  }
+  halve<M, 16>(of, lane), halve<M, 8>(of, lane), halve<M, 4>(of, lane);
+  const int first = (lane & 16) + (lane & 8) + (lane & 4);  // of those that the lane is left with
   float* mine = &stages[4 * warpgroup + warp].at[0][0] + kPlaces * side;
 #pragma unroll
   for (int i = 0; i < 4; i += 2)
