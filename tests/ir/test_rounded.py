@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import refold
-from refold.ir import leaf, make
+from refold.ir import grouped, leaf, make
 from refold.ir.rounded import THIN, run_exact, run_rounded
 
 DEPTH = 8192
@@ -47,3 +48,39 @@ def test_of_float64_the_rounded_run_is_the_exact_one() -> None:
     product, given = make("linear", left, right), {left: x, right: w}
     made = run_rounded([product], given, {})[product]
     assert torch.equal(made, run_exact([product], given, {})[product])
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "window"),
+    [
+        ((2, 6, 11), (6, 1, 3), ((2,), (1,), (1,), 6)),
+        ((3, 8, 9, 7), (12, 2, 3, 2), ((1, 2), (0, 3), (2, 1), 4)),
+        ((2, 4, 5, 6, 4), (4, 2, 1, 3, 2), ((1, 1, 2), (1, 0, 1), (1, 2, 1), 2)),
+    ],
+)
+def test_convolutions_of_many_groups_meet_no_threads_for_each(
+    shape: tuple[int, ...], kernel: tuple[int, ...], window: tuple[Any, ...], monkeypatch: Any
+) -> None:
+    """The library's loop over groups took a second for 32 images where processors were shared."""
+    torch.manual_seed(0)
+    strides, paddings, dilations, groups = window
+    x, w, b = torch.randn(shape), torch.randn(kernel), torch.randn(kernel[0])
+    given = {
+        leaf("input", v.shape, v.dtype, name=name, index=i): v
+        for i, (name, v) in enumerate((("x", x), ("w", w), ("b", b)))
+    }
+    image = make(
+        "conv", *given, strides=strides, paddings=paddings, dilations=dilations, groups=groups
+    )
+    library = getattr(torch.nn.functional, f"conv{len(strides)}d")
+    truth = library(x.double(), w.double(), b.double(), strides, paddings, dilations, groups)
+
+    def refuse(*args: Any) -> None:
+        raise AssertionError("the library was called")
+
+    monkeypatch.setattr(torch.nn.functional, f"conv{len(strides)}d", refuse)
+    for room in (1, grouped.ROOM):
+        monkeypatch.setattr(grouped, "ROOM", room)
+        made = run_exact([image], given, {})[image]
+        assert made.shape == image.shape and made.dtype == torch.float64
+        torch.testing.assert_close(made.reshape(truth.shape), truth, rtol=1e-12, atol=1e-12)

@@ -46,7 +46,10 @@ class Graph:
 
     def nodes(self) -> list[Node]:
         """Every node, each after its inputs."""
-        return topological(self.roots())
+        known: tuple[Node, ...] | None = self.__dict__.get("_nodes")  # the walk is made once
+        if known is None:
+            known = self.__dict__["_nodes"] = tuple(topological(self.roots()))
+        return list(known)
 
     def with_roots(self, roots: Iterable[Node]) -> Graph:
         """The same outputs computed by other nodes."""
@@ -107,9 +110,12 @@ def is_parametric(node: Node, memo: MutableMapping[Node, bool] | None = None) ->
     what is drawn, anew in each call.
     """
     memo = {} if memo is None else memo
-    if node in memo:
-        return memo[node]
-    for n in topological([node], memo):
+    found = memo.get(node)
+    if found is not None:
+        return found
+    # as a rule what a node reads was asked about before it
+    plain = all(i in memo for i in node.inputs)
+    for n in (node,) if plain else topological([node], memo):
         if not n.inputs:
             memo[n] = n.op in ("param", "constant") or (
                 n.op in ("scalar", "aten") and not _has_size((n.shape, n.attrs))
@@ -117,15 +123,16 @@ def is_parametric(node: Node, memo: MutableMapping[Node, bool] | None = None) ->
         else:
             # a shape with a named size belongs to one call, and so does a row of a table that is
             # read where a size says
-            fixed = not n.row.draws and not _has_size((n.shape, n.attrs))
-            memo[n] = fixed and all(memo[i] for i in n.inputs)
+            fixed = all(memo[i] for i in n.inputs) and not n.row.draws
+            memo[n] = fixed and not _has_size((n.shape, n.attrs))
     return memo[node]
 
 
-def _has_size(attributes: object) -> bool:
-    if isinstance(attributes, tuple):
-        return any(map(_has_size, attributes))
-    return isinstance(attributes, Sym)
+def _has_size(attributes: tuple[object, ...]) -> bool:
+    for one in attributes:
+        if isinstance(one, Sym) or (isinstance(one, tuple) and _has_size(one)):
+            return True
+    return False
 
 
 def draws_of(nodes: Iterable[Node]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import torch
 
 from refold.ir.evaluate import concrete
 from refold.ir.graph import is_parametric, topological
+from refold.ir.grouped import grouped
 from refold.ir.node import Node
 from refold.ir.ops import OPS
 from refold.ir.seeds import seeded
@@ -131,8 +132,13 @@ def value_of(
     # of float64 the library's result is all the truth there is
     if node.op == "linear" and kind != F64 and min(i.shape[-2] for i in inner) <= THIN:
         return _thin(*inner)
-    made = OPS[node.op].run(*inner, **attrs)
-    return made.to(kind) if node.row.draws else made  # what is drawn follows from its own dtype
+    row = OPS[node.op]
+    if node.op == "conv" and kind == F64 and attrs["groups"] > 1 and row.as_torch_takes:
+        x, w, b = row.as_torch_takes(inner, attrs)
+        image = grouped(x, w, b, **attrs)
+        return image[(None,) * (RANK - image.dim())]
+    made = row.run(*inner, **attrs)
+    return made.to(kind) if row.draws else made  # what is drawn follows from its own dtype
 
 
 def _thin(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
