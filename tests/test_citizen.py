@@ -145,6 +145,33 @@ def test_status(fast):
         refold.status(plain)
 
 
+def test_a_class_that_was_made_of_a_twins(fast):
+    """fully_shard and parametrizations of the module itself give it such a class."""
+    agrees(fast)
+    made_of = type(fast)
+    fast.__class__ = type("Sharded", (made_of,), {"__module__": __name__})
+    agrees(fast)
+    found = refold.status(fast)
+    assert found.fast and found.reason is None and found.bytes > 0
+    assert f"take {found.bytes:,} bytes now" in fast.refold_report()
+    again = copy.deepcopy(fast)
+    assert type(again) is type(fast)
+    agrees(again, known=fresh(fast))
+    assert refold.status(again).fast
+    fast.__class__ = made_of
+    agrees(fast)
+
+
+def test_what_stands_for_tensors_uses_up_no_attempt(fast):
+    grow = twin.state_of(fast).grow
+    before = grow.trials, grow.tried
+    with torch.no_grad():
+        traced = torch.fx.symbolic_trace(fast)
+        x = torch.randn(3, WIDTH)
+        torch.testing.assert_close(traced(x), fast(x), rtol=2e-4, atol=2e-4)
+    assert (grow.trials, grow.tried) == before
+
+
 def test_status_of_a_module_that_is_kept():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
     with pytest.warns(UserWarning, match="several devices"):

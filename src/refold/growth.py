@@ -184,10 +184,14 @@ def _plain(value: Any) -> Any:
 
 def _is_apart(program: twin.Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """True of a call under modes, tracers and transforms, and of one that gives tensors of other
-    classes: no program would take it, and its form may come again without them."""
+    classes, or what stands for them in torch.fx: no program would take it, and its form may come
+    again without them."""
     space = program.namespace
-    tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
-    if space._refold_traced() or any(type(v) is not torch.Tensor for v in tensors):
+    leaves = pytree.tree_leaves((args, kwargs))
+    tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
+    if space._refold_traced() or any(isinstance(v, torch.fx.Proxy) for v in leaves):
+        return True
+    if any(type(v) is not torch.Tensor for v in tensors):
         return True
     device = max((v.get_device() for v in tensors), default=-1)
     return space._refold_context(device, space._refold_file.kind) is not None

@@ -63,7 +63,7 @@ def status(module: torch.nn.Module) -> Status:
             return Status(False, _kept[module], (), 0, 0)
         kind = type(module).__name__
         raise TypeError(f"expected a module that refold made, got a {kind}: call refold.optimize")
-    graphs = twin.state_of(module).graphs if twin.is_twin(module) else None
+    graphs = twin.state_of(module).graphs if twin.runs_programs(module) else None
     if graphs is not None:
         return Status(graphs.why is None, graphs.why, (), 0, 0)
     folds: dict[int, Folded] = {}
@@ -82,7 +82,7 @@ def status(module: torch.nn.Module) -> Status:
         if name in ("both", "train" if module.training else "eval"):
             runs = runs or cache.reason is None
             reasons += [cache.reason] if cache.reason else []
-    if twin.is_twin(module):
+    if twin.runs_programs(module):
         reason = twin.state_of(module).reason
         fast = runs and reason is None
     else:
@@ -114,7 +114,7 @@ def fallback_reason(fast: torch.nn.Module, example: Example | Sequence[Any]) -> 
 
 def programs(fast: torch.nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The globals of each emitted text that a module tries, and what it has folded for it."""
-    if twin.is_twin(fast):
+    if twin.runs_programs(fast):
         return [(vars(p.namespace), caches) for p, caches in twin.state_of(fast).programs]
     cls = next(c for c in type(fast).__mro__ if "_refold_made" in vars(c))
     space = cls.forward.__globals__  # type: ignore[attr-defined]

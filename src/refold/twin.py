@@ -110,6 +110,12 @@ def is_twin(module: object) -> bool:
     return "_refold_twin" in vars(type(module))
 
 
+def runs_programs(module: object) -> bool:
+    """True of a twin, and of one whose class was made of a twin's since: fully_shard and
+    parametrizations make such classes."""
+    return hasattr(type(module), "_refold_twin")
+
+
 def original_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
     """The class that a twin's class stands for; any other class itself."""
     return cls.__mro__[1] if "_refold_twin" in vars(cls) else cls
@@ -272,9 +278,10 @@ def _rebuilt(
     graphs: Graphs | None = None,
 ) -> torch.nn.Module:
     """An empty twin, whose state a copy or a pickle brings."""
-    kind = fast_class(cls)
+    made_of = next((c for c in cls.__mro__ if "_refold_twin" in vars(c)), None)
+    kind = fast_class(cls) if made_of is None else cls
     fast = kind.__new__(kind)
-    programs = [program(text, cls) for text in texts]
+    programs = [program(text, original_class(made_of or cls)) for text in texts]
     for one in programs:
         kind._refold_known.add(one)  # type: ignore[attr-defined]
     state = State([(p, {}) for p in programs], grow=grow, graphs=graphs)
@@ -284,14 +291,14 @@ def _rebuilt(
 
 def namespaces(fast: torch.nn.Module) -> list[ModuleType]:
     """The emitted modules that a module runs: a twin's programs, or the file of its class."""
-    if is_twin(fast):
+    if runs_programs(fast):
         return [made.namespace for made, _ in state_of(fast).programs]
     return [sys.modules[type(fast).__module__]]
 
 
 def caches_of(fast: torch.nn.Module) -> Iterator[tuple[ModuleType, str, Any]]:
     """(emitted module, the mode's name, what the mode has folded) of all that a module holds."""
-    if is_twin(fast):
+    if runs_programs(fast):
         held = [caches for _, caches in state_of(fast).programs]
     else:
         held = [fast.__dict__.get("_refold_caches") or {}]
