@@ -136,6 +136,7 @@ def run(
     return timed(found, module, example, source, title, target, options, progress, bind)
 
 
+@undrawn()
 def written(
     module: torch.nn.Module,
     example: Example | Sequence[Any],
@@ -169,6 +170,7 @@ def written(
     return Result(text, derivations, time.perf_counter() - start, 0.0, by_timing)
 
 
+@undrawn()
 def timed(
     found: Result,
     module: torch.nn.Module,
@@ -371,7 +373,7 @@ def _measured(
     """
     if d.mode.plan is None:
         return d
-    with kept(module), torch.no_grad(), undrawn():
+    with kept(module), torch.no_grad():
         for m in (module, fast):
             m.train(d.mode.name == "train")
         call = Example.of(example)

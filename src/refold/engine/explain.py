@@ -144,7 +144,9 @@ def short(node: Node, depth: int) -> str:
         return f"{value:g}" if isinstance(value, float) else str(value)
     if depth == 0:
         return ".."
-    args = [short(i, depth - 1) for i in node.inputs]
+    # what is drawn before is no operand
+    args = [f"number {node['number']}"] if node.row.draws else []
+    args = args or [short(i, depth - 1) for i in node.inputs]
     if node.row.is_arithmetic and node.row.infix is not None:
         return f"({node.row.infix.join(args)})"
     shown = [

@@ -68,7 +68,9 @@ def ordered(
         begun.add(key)
         stack.append((node, True))
         sources = reads(node) if draft is None else draft.inputs()
-        stack.extend((i, False) for i in reversed(sources))
+        # what is drawn last, or else all of a forward's draws would come first and lie there
+        late = sorted(sources, key=lambda i: i.row.draws)
+        stack.extend((i, False) for i in reversed(late))
     wanted = set(drafts.graph.roots())
     for item in order:
         wanted.update(item.inputs() if isinstance(item, Draft) else reads(item))
