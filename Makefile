@@ -49,6 +49,9 @@ AFTER = tests/backend tests/test_random_convolutions.py
 # tests of prices take the captures of samples that those of families make
 BESIDE = $(filter-out tests/test_cli.py tests/test_families.py tests/test_prices.py $(AFTER), \
 	$(wildcard tests/test_*.py))
+# Small models, each captured once, find next to nothing in PyTorch's cache of what operators give,
+# which takes a quarter of a capture; large ones of equal blocks do, and `make test-all` has it.
+test: export TORCH_FAKE_TENSOR_DISPATCH_CACHE = 0
 # Some fifty processes import refold: who asks Python to keep no bytecode has all compiled by each.
 PYTEST = OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} \
 	PYTHONDONTWRITEBYTECODE= \

@@ -53,6 +53,8 @@ def install(folder: Path) -> None:
     os.environ[FOLDER] = str(folder)
     os.environ["CXX"] = str(script)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
+    # it compiles and runs a program for each kind of vectors that the processor says it has
+    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 
 def includes(source: str) -> str:
@@ -80,7 +82,7 @@ def flags_of(arguments: Sequence[str]) -> list[str]:
     for a in rest:
         if a in ("-c", "-o", "-MF"):
             next(rest)
-        elif a != "-MMD" and not a.startswith("-DTORCH_EXTENSION_NAME="):
+        elif a != "-MMD" and not a.startswith(("-DTORCH_EXTENSION_NAME=", "-DRF_UNIT=")):
             found.append(a)
     return found
 
