@@ -53,9 +53,10 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
     "transposed, rows of odd length": (
         replace(LARGER, kernel=(4, 4), made=(257, 257)),
         "tf32",
-        ("tf32", "slim"),
+        ("tf32", "paired"),
     ),
-    "transposed, short rows": (replace(LARGER, made=(100, 100)), "tf32", ("tf32", "features64")),
+    "transposed, short rows": (replace(LARGER, made=(100, 100)), "tf32", ("tf32", "paired")),
+    "transposed, shorter rows": (replace(LARGER, made=(64, 64)), "tf32", ("tf32", "features64")),
     "transposed by steps of one": (replace(LARGER, strides=(1, 1)), "tf32", ("tf32", "slim")),
     "transposed, few places": (replace(LARGER, images=1), "tf32", None),
     "volumes of 3 channels": (VOLUMES, "tf32", ("ieee", "features16")),

@@ -194,6 +194,40 @@ def test_rows_of_any_start_and_end(
     assert error(module, fast, x, y) < (1e-3 if kind == "tf32" else 4e-7)
 
 
+class Enlarged(nn.Module):
+    """A transposed convolution of two phases along a row, and an operand of its channels."""
+
+    def __init__(self, conv: nn.ConvTranspose2d, long: bool) -> None:
+        super().__init__()
+        self.conv, self.long = conv, long
+        self.scale = nn.Parameter(torch.randn(conv.out_channels, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        return torch.tanh(F.mish(y) * self.scale) + F.gelu(y) if self.long else y * self.scale
+
+
+@pytest.mark.parametrize("kind", ["tf32", "ieee"])
+@pytest.mark.parametrize(
+    "conv, wide, long",
+    [
+        (nn.ConvTranspose2d(5, 24, 4, stride=2), 64, True),  # 65 places, two rows of four
+        (nn.ConvTranspose2d(5, 70, 4, stride=2, padding=1, output_padding=1), 64, False),  # odd
+        (nn.ConvTranspose2d(8, 64, 4, stride=2, padding=1), 100, True),  # two strips
+        (nn.ConvTranspose2d(8, 40, 2, stride=2), 35, False),  # of one warpgroup alone
+    ],
+)
+def test_phases_of_narrower_tiles(
+    kind: str, conv: nn.ConvTranspose2d, wide: int, long: bool
+) -> None:
+    torch.manual_seed(0)
+    module = Enlarged(conv, long).eval()
+    x, way = torch.randn(2, conv.in_channels, 3, wide), choice(kind, "paired", STRIPS)
+    assert families(module, x, way) == ["convolution"]
+    fast = fast_of(module, [x], way, SM_90)
+    assert error(module, fast, x) < (1e-3 if kind == "tf32" else 4e-7)
+
+
 # a line of a kernel, and what stands there instead
 FAULTS = {
     "a window's rows are not joined": ("of[i] = joined_in_window<Body>(of[i], v);", "of[i] = v;"),

@@ -16,7 +16,8 @@ from refold.schedule import Kernels
 from test_convolutions import Block, choice
 from test_models import written
 from test_random_convolutions import Through, check_as_accurate, drawn, drawn_of_all
-from test_strips import Pooled
+from test_strip_channels import Reduced
+from test_strips import Enlarged, Pooled
 
 pytestmark = pytest.mark.gpu
 
@@ -175,6 +176,54 @@ def test_windows_of_results(
     channels = 40 if kind == "tf32" else 9
     module = Pooled(channels, features, window, largest).cuda().eval()
     x = torch.randn(6, channels, *size, device="cuda")
+    fast = fast_of(module, [x], choice(kind, tile, STRIPS), "cuda:sm_90")
+    with torch.no_grad():
+        assert introspect.fallback_reason(fast, [x]) is None
+        got, eager = fast(x), module(x)
+        truth = copy.deepcopy(module).double()(x.double())
+        check_as_accurate(got, eager, truth, kind)
+        for _ in range(20):
+            assert torch.equal(fast(x), got)
+
+
+CHANNELS = (
+    # tile, convolution's features, reduction, size
+    ("slim", 64, "min", (130, 254)),
+    ("slim", 50, "sum", (77, 131)),
+    ("broad", 128, "max", (128, 128)),
+    ("broad", 100, "mean", (100, 390)),
+)
+
+
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("reduced", CHANNELS)
+def test_reduced_channels(
+    reduced: tuple[str, int, str, tuple[int, int]], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tile, features, op, size = reduced
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    torch.manual_seed(0)
+    channels = 40 if kind == "tf32" else 9
+    module = Reduced(nn.Conv2d(channels, features, 3), op).cuda().eval()
+    check_strips(module, torch.randn(6, channels, *size, device="cuda"), kind, tile)
+
+
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("long", [True, False])
+@pytest.mark.parametrize("wide", [64, 100, 33])
+def test_two_phases(wide: int, long: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    torch.manual_seed(0)
+    channels = 64 if kind == "tf32" else 16
+    conv = nn.ConvTranspose2d(
+        channels, 128, 4, stride=2, padding=1, output_padding=int(wide % 3 == 1)
+    )
+    module = Enlarged(conv, long).cuda().eval()
+    check_strips(module, torch.randn(7, channels, 64, wide, device="cuda"), kind, "paired")
+
+
+def check_strips(module: nn.Module, x: torch.Tensor, kind: str, tile: str) -> None:
+    """As accurate as eager, and the same bits twenty times."""
     fast = fast_of(module, [x], choice(kind, tile, STRIPS), "cuda:sm_90")
     with torch.no_grad():
         assert introspect.fallback_reason(fast, [x]) is None
