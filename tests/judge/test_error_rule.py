@@ -164,3 +164,19 @@ def test_ties_of_complex_numbers_are_of_their_parts() -> None:
     wrong = torch.view_as_real(got).abs() > 0.5
     mended = resolve(got, exact, wrong, [jumped])
     assert mended[2, 3] == 0 and mended[0, 0] == 1  # a tie, and an error
+
+
+def test_a_row_of_zeros_is_held_to_what_eager_errs_by_beside_a_clamp() -> None:
+    """Of a relu, whole rows of which are zero: who errs as much as eager crosses it elsewhere."""
+    torch.manual_seed(0)
+    whole = torch.randn(20000, 64, dtype=torch.float64) - 2.5
+    eager, got = ((whole + 1e-2 * torch.randn_like(whole)).relu().float() for _ in range(2))
+    exact = whole.relu()
+    empty = (exact == 0.0).all(dim=1)
+    assert bool((got[empty] != 0.0).any())
+    assert tensors("", "", got, eager, exact).agrees
+    leaking = torch.where(empty[:, None], 0.2, got)
+    assert not tensors("", "", leaking, eager, exact).agrees
+    # where eager never errs there, zero is zero
+    sure = torch.where(whole.abs() < 0.01, -1.0, whole).relu()
+    assert not tensors("", "", got, sure.float(), sure).agrees

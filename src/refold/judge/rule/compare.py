@@ -5,10 +5,13 @@ Accepted where, per output and per row, ``rmse <= k * rmse_eager + floor`` and
 A row's own eager error can be small by luck, so its bar is never below ``k`` times the relative
 error that eager shows over all rows; where that is above a sixteenth (a softmax behind statistics
 of 16-bit values far from zero: few rows hold nearly all of the error), never below ``k`` times that
-of eager's worst row, which is an extreme of as many draws. The largest of all the candidate's
-errors is an extreme of as many draws as eager's largest, so it is measured by that one; and as
-other orders of summation spread their error less evenly over the columns than eager's, ``k_max``
-is twice ``k`` in float32.
+of eager's worst row, which is an extreme of as many draws. A row of zeros has no scale: of such
+rows, and of those with little beside zeros, the bars are never below ``k`` times eager's worst such
+row, and ``k_max`` times the largest error that eager shows between zero and not, at the border of a
+relu.
+The largest of all the candidate's errors is an extreme of as many draws as eager's largest, so it
+is measured by that one; and as other orders of summation spread their error less evenly over the
+columns than eager's, ``k_max`` is twice ``k`` in float32.
 """
 
 from __future__ import annotations

@@ -182,6 +182,13 @@ def measured(
         histogram_eager=tuple(int(v) for v in bins[1]),
     )
     over = torch.maximum(mine / bar, mine_max / bar_max)
+    if float(over.max()) > 1.0:
+        border, zeros = _at_zero(sheet)
+        clamped = live & (2 * zeros >= width) & (scale <= border)
+        if bool(clamped.any()):
+            bar = torch.where(clamped, torch.maximum(bar, k * its[clamped].max()), bar)
+            bar_max = torch.where(clamped, torch.maximum(bar_max, k_max * border), bar_max)
+        over = torch.maximum(mine / bar, mine_max / bar_max)
     row = int(over.argmax())
     if float(over[row]) <= 1.0:
         return Comparison(errors=errors)
@@ -257,6 +264,20 @@ def _row_stats(
         at,
         bins,
     )
+
+
+def _at_zero(sheet: Sheet) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest error of eager's where it has zero and float64 has not, or the reverse: how far
+    a value beside the border of a relu or a clamp may come out on its other side. A row of zeros,
+    or of little beside them, has no scale that says so. And how many zeros each row has."""
+    most = torch.zeros((), dtype=torch.float64, device=sheet.eager.device)
+    zeros = torch.zeros(sheet.rows, dtype=torch.float64, device=sheet.eager.device)
+    for rows, _, at_ in sheet.blocks():
+        _, theirs, truth = (t.double() for t in sheet.part(rows, at_))
+        error = torch.where((theirs == 0.0) != (truth == 0.0), (theirs - truth).abs(), 0.0)
+        most = torch.maximum(most, torch.where(torch.isfinite(error), error, 0.0).max())
+        zeros[rows] += (truth == 0.0).sum(dim=1)
+    return most, zeros
 
 
 def _errors(sheet: Sheet, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
