@@ -289,6 +289,7 @@ void warp_product_of_tf32(float& d0, float& d1, float& d2, float& d3, uint32_t a
 template void product<false>(float*, uint64_t, uint64_t, int);
 template void product<true>(float*, uint64_t, uint64_t, int);
 template void product<false, 64>(float*, uint64_t, uint64_t, int);
+template void product<false, 40>(float*, uint64_t, uint64_t, int);
 template void warp_product<false>(float&, float&, float&, float&, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t,
                                   uint32_t);
 template void warp_product<true>(float&, float&, float&, float&, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t,
