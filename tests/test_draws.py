@@ -153,10 +153,6 @@ def test_other_draws_keep_the_original(name: str) -> None:
     assert mode.mode.kept is not None and reason in mode.mode.kept
 
 
-def _of_input(m: Does, y: torch.Tensor) -> torch.Tensor:
-    return m.two(m.one(y) * 2)
-
-
 class Ordered(nn.Module):
     """Whose draws follow the order in which its argument lies."""
 
@@ -201,8 +197,11 @@ def _modes(name: str, target: str = "cpu") -> Any:
     return module, found[0]
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
-@pytest.mark.parametrize("name", TAKEN)
+ON_CPU = ("the later is read first", "of whole channels", "of a weight")  # all are run above
+PLANS = [*((name, "cuda:sm_90") for name in TAKEN), *((name, "cpu") for name in ON_CPU)]
+
+
+@pytest.mark.parametrize(("name", "target"), PLANS)
 def test_plans_draw_all_and_in_order(name: str, target: str) -> None:
     module, found = _modes(name, target)
     plan = found.mode.plan
