@@ -139,6 +139,42 @@ def test_a_wrong_file_is_one_line_and_loses_nothing(tmp_path, capsys, old, new, 
     assert not list(tmp_path.glob(".*"))
 
 
+SENT = """import torch
+class Size:
+    n = 3
+class Model(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+    def forward(self, x):
+        return x @ x
+def get_inputs():
+    return [torch.rand(3, 3)]
+def get_init_inputs():
+    return [Size()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("", "", "expected get_init_inputs() to give tensors and plain values, came"),
+        ("[Size()]", "[3]", ""),
+        ("x @ x", "Size()", "expected forward to return tensors and plain values, came"),
+    ],
+)
+def test_what_the_judge_cannot_be_sent_is_said_at_once(
+    tmp_path, monkeypatch, capsys, old, new, words
+):
+    """It was said when everything was captured, compiled and timed."""
+    reference = tmp_path / "ref.py"
+    text = SENT.replace(old, new) if old else SENT
+    reference.write_text(text if not old else text.replace("[Size()]", "[3]"))
+    began = []
+    monkeypatch.setattr(commands.pipeline, "written", lambda *a: began.append(1) or 1 / 0)
+    code, line = said(capsys, "optimize", reference, "-o", tmp_path / "fast.py")
+    assert code == 1 and words in line and bool(began) == (not words)
+
+
 def test_a_link_is_followed(tmp_path, capsys):
     reference, out, link = (tmp_path / name for name in ("ref.py", "fast.py", "link.py"))
     reference.write_text(MODEL.replace("x @ x", "x + 1 if x.sum() > 0 else x"))

@@ -24,6 +24,7 @@ from refold.devices import DEVICES, DeviceModel, is_at_hand
 from refold.emit.cuda import NO_CUDA, NO_NVCC, compile_emitted, nvcc
 from refold.emit.target import Target
 from refold.judge import Status, Verdict, aside
+from refold.judge.wire import sent
 from refold.pipeline import OptimizeError, Result
 from refold.report import terminal, told
 from refold.report.rows import few_rows
@@ -93,9 +94,12 @@ def _check_compiler(target: Target) -> None:
 
 
 def prepared(
-    args: argparse.Namespace, target: Target
+    args: argparse.Namespace, target: Target, judged: bool = False
 ) -> tuple[contract.Reference, torch.nn.Module, list[Any]]:
-    """The reference, a model and its inputs, on the target's device if it is at hand."""
+    """The reference, a model and its inputs, on the target's device if it is at hand.
+
+    judged: what the judge could not be sent is refused here, not when all kernels are compiled.
+    """
     reference = contract.load(args.reference, args.sets)
     place = target.device if is_at_hand(DEVICES[target.name]) else "cpu"
     module = reference.make(seed=0).to(place)
@@ -109,12 +113,15 @@ def prepared(
     inputs = pytree.tree_map_only(torch.Tensor, lambda v: v.to(place), inputs)
     try:
         with torch.no_grad():
-            module(*inputs)
+            results = module(*inputs)
     except (Exception, SystemExit) as error:
         first = (str(error).strip().splitlines() or ["no message"])[0]
         raise OptimizeError(
             f"{reference.path}: forward raised {type(error).__name__}: {first}"
         ) from error
+    if judged:
+        sent.check_arguments(reference.path, inputs, reference.init_inputs(seed=0))
+        sent.check_results(reference.path, results)
     # forward may have moved the running statistics
     return reference, reference.make(seed=0).to(place), inputs
 
@@ -172,7 +179,7 @@ def _optimized(
 ) -> Outcome:
     """``judge``: None where the device is not at hand."""
     step("loading the reference")
-    reference, module, inputs = prepared(args, target)
+    reference, module, inputs = prepared(args, target, judged=judge is not None)
     # nothing that was compiled before in this process is taken for this model's
     torch._dynamo.reset()
     given = (reference.source_with_sets, _title(reference, args), target)

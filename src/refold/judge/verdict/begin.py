@@ -16,7 +16,7 @@ from refold.judge.truth.oracle import Oracle
 from refold.judge.truth.runs import distance
 from refold.judge.verdict.room import Room, starving, wanted
 from refold.judge.verdict.session import Session
-from refold.judge.wire import frames
+from refold.judge.wire import sent
 from refold.judge.wire.host import Host
 
 _LOST = 2.0**-6  # of the outputs' scale, by which two runs differ that one seed does not fix
@@ -59,13 +59,7 @@ def _call_seconds(session: Session) -> tuple[float, float]:
     """Of the reference on its inputs: of work (a busy machine must not make a small model look
     large), and by the wall."""
     inputs, oracle = session.file_inputs(), session.oracle
-    for name, given in (("get_inputs", inputs), ("get_init_inputs", oracle.init)):
-        odd = frames.unknown(given) or frames.named_tuple(given)
-        if odd:
-            raise ContractError(
-                f"{session.reference.path}: expected {name}() to give tensors and plain values, "
-                f"came {odd}; the judge can send no other to a worker"
-            )
+    sent.check_arguments(session.reference.path, inputs, oracle.init)
     least = passed = float("inf")
     for i in range(4):
         spent, began = effort(), time.perf_counter()
@@ -85,12 +79,7 @@ def _call_seconds(session: Session) -> tuple[float, float]:
         # a first call may start a device, compile, or fill tables: it says little of the others
         if least <= _SLOW or least >= (8 if i else _HOPELESS) * _SLOW:
             break
-    odd = frames.unknown(outputs)
-    if odd or not any(isinstance(v, torch.Tensor | int) for _, v in compare.leaves(outputs)):
-        raise ContractError(
-            f"{session.reference.path}: expected forward to return tensors and plain values, came "
-            f"{odd or type(outputs).__name__}; there is nothing else that the judge can compare"
-        )
+    sent.check_results(session.reference.path, outputs)
     session.wanted = _wanted(session, inputs, outputs)
     session.find_cut(outputs)
     # the first call paid for much that the others do not; of fewer samples see `session`
