@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import logging
 import os
 import sys
 import warnings
@@ -23,6 +24,7 @@ from refold.capture import Example
 from refold.derive import CONVOLUTIONS, Options
 from refold.pipeline import OptimizeError
 
+_log = logging.getLogger("refold")
 ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 
 # keywords of `optimize` that are no arguments of forward, and their defaults
@@ -247,12 +249,14 @@ def _optimized(
             )
     if training:
         progress("compiling forward and backward")
-        return _by_graphs(module, examples, target, options, True, "")
+        made, without = _made_by_graphs(module, examples, target, options, True)
+        return made if made is not None else _kept(module, without)
     source, title = import_text(type(module)), growth.title(type(module))
     texts: list[str] = []
     measured: dict[str, dict[str, float]] = {}
     reasons: list[str] = []
-    uncaptured = False
+    kept: dict[str, str] = {}
+    uncaptured = served = False
     for example in examples:
         result = pipeline.run(
             module,
@@ -266,33 +270,42 @@ def _optimized(
             bind=lambda text: pipeline.bind_for_class(text, module),
         )
         reasons += result.reasons
+        kept |= {m.name: m.kept for m in result.modes if m.kept}
         uncaptured |= result.uncaptured(module.training)
+        served |= result.serves(module.training)
         if result.text is not None:
             texts.append(result.text)
             measured = measured or growth.measured(result)
-    if not texts and uncaptured:
+    why = "; ".join(dict.fromkeys(reasons))
+    if uncaptured and not served:  # the mode that the module is in: the other serves nobody now
         progress("compiling graph by graph")
-        return _by_graphs(
-            module, examples, target, options, False, "; ".join(dict.fromkeys(reasons))
-        )
+        made, without = _made_by_graphs(module, examples, target, options, False, why)
+        if made is not None:
+            return made
+        why = without
     if not texts:
-        return _kept(module, "; ".join(dict.fromkeys(reasons)))
+        return _kept(module, why)
+    if not served:
+        mode = "train" if module.training else "eval"
+        told = kept.get(mode, why)
+        _log.warning("refold: the original forward is kept in %s mode: %s", mode, told)
     fast = twin.bind(list(dict.fromkeys(texts)), module)
     twin.state_of(fast).measured = measured
+    twin.state_of(fast).kept = kept
     tried = {growth.form(e.args, e.kwargs) for e in examples}
     twin.state_of(fast).grow = growth.Growth(source, target, options, frozenset(tried))
     return fast  # type: ignore[return-value]
 
 
-def _by_graphs(
+def _made_by_graphs(
     module: ModuleT,
     examples: Sequence[Example],
     target: str,
     options: Options,
     training: bool,
-    why: str,
-) -> ModuleT:
-    """A twin whose graphs are compiled one by one, or the module itself where none is ours. why:
+    why: str = "",
+) -> tuple[ModuleT | None, str]:
+    """A twin whose graphs are compiled one by one, or None where no graph is ours, and why. why:
     why there is no file."""
     from refold.backend.whole import by_graphs
 
@@ -302,10 +315,10 @@ def _by_graphs(
         fast, report = by_graphs(module, examples, asked, training)
     except Exception as error:
         line = (str(error).strip().splitlines() or ["no message"])[0]
-        return _kept(module, f"{why}torch.compile does not run it: {type(error).__name__}: {line}")
+        return None, f"{why}torch.compile does not run it: {type(error).__name__}: {line}"
     if not any(g.by == "refold" for g in report.graphs):
-        return _kept(module, f"{why}none of its graphs is ours: {report.reasons()}")
-    return fast  # type: ignore[return-value]
+        return None, f"{why}none of its graphs is ours: {report.reasons()}"
+    return fast, ""  # type: ignore[return-value]
 
 
 def _kept(module: ModuleT, why: str) -> ModuleT:

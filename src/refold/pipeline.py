@@ -75,6 +75,11 @@ class Result:
         of_mode = "both", "train" if training else "eval"
         return any(d.uncaptured for d in self.derivations if d.mode.name in of_mode)
 
+    def serves(self, training: bool) -> bool:
+        """Whether there are kernels for a mode, train or eval."""
+        of_mode = "both", "train" if training else "eval"
+        return self.text is not None and any(not m.kept and m.name in of_mode for m in self.modes)
+
     @property
     def reasons(self) -> list[str]:
         return [m.kept for m in self.modes if m.kept]

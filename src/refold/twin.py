@@ -11,7 +11,7 @@ import functools
 import hashlib
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
@@ -71,6 +71,7 @@ class State:
     the original forward, or None. grow: makes a program for a call that none fits, or gives None.
     graphs: in the place of programs, what has each graph of forward compiled by itself.
     measured: of each mode the times of the baselines over the kernels', by the baseline's name.
+    kept: of a mode, train or eval, that no program serves, why.
     """
 
     programs: list[tuple[Program, dict[str, Any]]] = field(default_factory=list)
@@ -79,6 +80,7 @@ class State:
     grow: Callable[..., Program | None] | None = None
     graphs: Graphs | None = None
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
 
 
 def bind(texts: str | Sequence[str], module: torch.nn.Module) -> torch.nn.Module:
@@ -224,7 +226,9 @@ def _refused(
                 state.reason = None
                 return found
     reasons = dict.fromkeys(why for _, why in refusals if why)
-    state.reason = "; ".join(reasons) or "the original forward is kept in this mode"
+    why_kept = state.kept.get("train" if self.training else "eval")
+    kept = "the original forward is kept in this mode" + (f": {why_kept}" if why_kept else "")
+    state.reason = "; ".join(reasons) or kept
     for tried, why in refusals[:1]:
         if why:
             tried.namespace._refold_warn_fallback(why)
@@ -268,7 +272,7 @@ def _reduce(self: torch.nn.Module, protocol: int) -> tuple[Any, ...]:
     state = dict(self.__dict__) if own is plain else own(self)
     graphs = state_of(self).graphs
     made = None if graphs is None else graphs.fresh()
-    return _rebuilt, (cls, texts, state_of(self).grow, made), state
+    return _rebuilt, (cls, texts, state_of(self).grow, made, state_of(self).kept), state
 
 
 def _rebuilt(
@@ -276,6 +280,7 @@ def _rebuilt(
     texts: tuple[str, ...],
     grow: Any = None,
     graphs: Graphs | None = None,
+    kept: Mapping[str, str] | None = None,
 ) -> torch.nn.Module:
     """An empty twin, whose state a copy or a pickle brings."""
     made_of = next((c for c in cls.__mro__ if "_refold_twin" in vars(c)), None)
@@ -284,7 +289,7 @@ def _rebuilt(
     programs = [program(text, original_class(made_of or cls)) for text in texts]
     for one in programs:
         kind._refold_known.add(one)  # type: ignore[attr-defined]
-    state = State([(p, {}) for p in programs], grow=grow, graphs=graphs)
+    state = State([(p, {}) for p in programs], grow=grow, graphs=graphs, kept=dict(kept or {}))
     object.__setattr__(fast, "_refold_state", state)
     return fast
 

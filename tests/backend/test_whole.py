@@ -12,6 +12,9 @@ import torch
 from torch import nn
 
 import refold
+from refold import api
+from refold.backend import whole
+from refold.backend.report import Report
 
 from .steps import all_ours
 
@@ -101,9 +104,66 @@ def test_where_nothing_is_gained_the_reason_is_told() -> None:
     assert "none of its graphs is ours: 2 graphs (inference: " in line and "\n" not in line
 
 
-def test_what_torch_compile_does_not_run_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    from refold.backend import whole
+class Remembers(nn.Module):
+    """In eval mode it keeps a table that it makes of a parameter, as LeViT does of its biases; in
+    train mode it can be written out as a file."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.table = nn.Parameter(torch.randn(4, 16))
+        self.known: dict[str, torch.Tensor] = {}
+
+    def train(self, mode: bool = True) -> Remembers:
+        self.known.clear() if mode else None
+        return super().train(mode)
+
+    def bias(self) -> torch.Tensor:
+        if self.training:
+            return self.table[1]
+        if "bias" not in self.known:
+            self.known["bias"] = self.table[1]
+        return self.known["bias"]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down((self.up(x) * 2 + self.bias()).relu()).tanh() * 3
+
+
+def test_a_mode_that_no_file_serves_is_compiled_graph_by_graph() -> None:
+    model, x = Remembers().eval(), torch.randn(6, 8)
+    with all_ours(), torch.no_grad():
+        fast = refold.optimize(model, x, measure=False)
+        assert fast is not model and not model.known
+        for module in (fast, fast.train(), fast.eval()):
+            torch.testing.assert_close(module(x), model(x))
+            assert refold.status(fast).fast
+        assert "bias" in model.known
+
+
+def test_why_a_mode_is_kept_that_no_file_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told neither when it was optimized nor by its status."""
+    told: list[str] = []
+    monkeypatch.setattr(api._log, "warning", lambda text, *args: told.append(text % args))
+
+    def none(*args: object) -> tuple[None, Report]:
+        return None, Report(())
+
+    monkeypatch.setattr(whole, "by_graphs", none)
+    model, x = Remembers().eval(), torch.randn(6, 8)
+    why = "forward changes the attribute known"
+    with torch.no_grad():
+        fast = refold.optimize(model, x, measure=False)
+        assert any(f"the original forward is kept in eval mode: {why}" in line for line in told)
+        for module in (fast, pickle.loads(pickle.dumps(fast))):
+            torch.testing.assert_close(module(x), model(x))
+            assert why in (refold.status(module).reason or "")
+            module.train()
+            torch.testing.assert_close(module(x), model(x))
+            assert refold.status(module).fast
+            module.eval()
+
+
+def test_what_torch_compile_does_not_run_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **kwargs: object) -> None:
         raise RuntimeError("seeded\nfault")
 
