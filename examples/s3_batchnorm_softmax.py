@@ -7073,8 +7073,8 @@ def _refold_tensors_misfit(
             return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
         if t.layout is not torch.strided or t.is_neg():
             return f"{name} is not a plain dense tensor"
-        if name in mode["orders"] and not _refold_is_ordered(t, mode["orders"][name]):
-            return f"{name} lies in another order, which draws of random numbers follow"
+        if t.stride() != mode["strides"].get(name, t.stride()):
+            return f"{name} has other strides, which draws of random numbers follow"
     for t in states:
         if not t.is_contiguous():
             return "a buffer that is written is not contiguous"
@@ -7191,9 +7191,8 @@ def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[st
     read. recipes: of each value (function, places of its arguments among what is read and the
     values before it). counters: of running statistics, which PyTorch's kernels write uncounted,
     (place, path of the batch norm's counter, which is counted). unread: parameters that cannot
-    change the result. assigned: attributes that forward sets. orders: in which order of their
-    dimensions parameters lie, where draws follow from it. repeats: whether a call is told to be
-    like the last one by its tensors.
+    change the result. assigned: attributes that forward sets. strides: of parameters, where draws
+    follow from them. repeats: whether a call is told to be like the last one by its tensors.
     """
     row = names["_REFOLD_MODES"][name]
     given_row: dict[str, Any] = row["values"]
@@ -7229,7 +7228,7 @@ def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[st
         "counters": tuple(counters),
         "unread": row.get("unread", ()),
         "assigned": row.get("assigned", ()),
-        "orders": row.get("orders", {}),
+        "strides": row.get("strides", {}),
         "repeats": row.get("repeats", True),
     }
 

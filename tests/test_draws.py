@@ -180,10 +180,12 @@ def test_what_draws_follow_is_looked_at_before_each_call() -> None:
     assert drawn.requires_grad and torch.equal(drawn, module(x))
 
 
-def test_images_follow_their_weights() -> None:
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_follow_their_weights(channels: int) -> None:
+    """Those of one channel lie in any order, and tell it by their strides alone."""
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Dropout(0.5), nn.ReLU()).train()
-    x = torch.randn(2, 3, 7, 7)
+    module = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.ReLU(), nn.Dropout(0.5), nn.ReLU()).train()
+    x = torch.randn(2, channels, 7, 7)
     fast = fast_of(module, x)
     _agree(fast, module, x)
     fast[0].weight.data = fast[0].weight.data.contiguous(memory_format=torch.channels_last)

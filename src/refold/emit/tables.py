@@ -21,7 +21,6 @@ from refold.emit.results import image_paths
 from refold.emit.target import Target
 from refold.ir import Node
 from refold.ir.graph import draws_of
-from refold.runtime.calls import _refold_order
 
 if TYPE_CHECKING:
     from refold.emit.module import Mode
@@ -117,8 +116,8 @@ def tables(
         }
         for key, value in more.items():
             of_mode += [f'"{key}": {literal(value)}'] if value else []
-        orders = _orders(mode.captured, text.sources, module)
-        of_mode += [f'"orders": {{{", ".join(orders)}}}'] if orders else []
+        strides = _strides(mode.captured, text.sources, module)
+        of_mode += [f'"strides": {{{", ".join(strides)}}}'] if strides else []
         if context["check"]["repeated"] is None:
             of_mode.append('"repeats": False')
         lines += fitted(f"    {literal(mode.name)}: {{{', '.join(of_mode)}}},")
@@ -138,13 +137,14 @@ def _lookup(module: torch.nn.Module, name: str) -> torch.Tensor:
     return value
 
 
-def _orders(captured: Captured, sources: Sequence[Node], module: torch.nn.Module) -> list[str]:
-    """In which order of their dimensions parameters lie, as text, where forward draws random
-    numbers: images follow the weights that they are made of, and draws the images."""
+def _strides(captured: Captured, sources: Sequence[Node], module: torch.nn.Module) -> list[str]:
+    """The strides of parameters, as text, where forward draws random numbers: images follow the
+    weights that they are made of, and draws the images. Those of one channel do so by strides
+    alone."""
     if not draws_of(captured.graph.nodes()):
         return []
     read = {str(n["name"]): _lookup(module, str(n["name"])) for n in sources}
-    return [f"{literal(n)}: {_refold_order(t)}" for n, t in read.items() if t.dim() > 1]
+    return [f"{literal(n)}: {t.stride()}" for n, t in read.items() if t.dim() > 1]
 
 
 def _unread(
