@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from refold import logs, twin
+from refold.accuracy.samples import first_line
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept
 from refold.convolve import ON_CPU, Algorithm, Choice, Noted, by_rule, by_rule_on_cpu, far_ahead
@@ -100,9 +101,8 @@ def default_conv_float32() -> str:
     if not torch.backends.cudnn.enabled:
         return "ieee"
     newer = getattr(torch.backends.cudnn, "conv", None)
-    if newer is None:
-        return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
-    return "tf32" if newer.fp32_precision == "tf32" else "ieee"
+    older = newer is None and torch.backends.cudnn.allow_tf32
+    return "tf32" if older or getattr(newer, "fp32_precision", "") == "tf32" else "ieee"
 
 
 def target_for(
@@ -193,8 +193,7 @@ def timed(
     progress("compiling the kernels")
     bind = bind or (lambda t: bind_text(t, module))
     start = time.perf_counter()
-    fast = bind(text)
-    build_seconds = time.perf_counter() - start
+    fast, build_seconds = bind(text), time.perf_counter() - start
     if options.measure:
         progress(f"timing against {', '.join((EAGER, *options.baselines))}")
     measured = tuple(_measured(d, module, fast, example, target, options) for d in derivations)
@@ -205,10 +204,6 @@ def timed(
         derivations=measured,
         build_seconds=build_seconds,
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def with_convolutions(device: DeviceModel, options: Options) -> DeviceModel:
@@ -274,7 +269,7 @@ def timed_convolutions(
             features, kind = device.device.features, target.device
             table.fill(wanted, lambda c, allowed: measured(c, allowed, features, build, kind))
         except Exception as error:  # whatever it is, the rule is there
-            progress(f"convolutions are as known, because timing failed: {_first_line(error)}")
+            progress(f"convolutions are as known, because timing failed: {first_line(error)}")
     rule = device.convolutions
     if (by_default or on_cpu) and rule is not None:
         return lambda c: table(c) if table.knows(c) else rule(c)
@@ -309,7 +304,7 @@ def tune(
         for kind, table in tables.items():
             table.fill((sizes for k, sizes in products if k == kind), build)
     except RuntimeError as error:
-        progress(f"products are cut by rule, because timing failed: {_first_line(error)}")
+        progress(f"products are cut by rule, because timing failed: {first_line(error)}")
     if not tables:
         return tuple(derivations)
     return _cut(
