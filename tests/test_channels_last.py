@@ -132,3 +132,29 @@ def test_what_a_model_permutes_for_a_convolution_lies_with_the_channels_last():
     assert not any(n in plan.buffers.dense for n in convolutions)
     alone = Graph((Output(relu(images).node, (2, 8, 4, 4)),))
     assert channels_last(alone, {})[0] == alone
+
+
+@pytest.mark.parametrize("axes", [(4,), (4, 4), (3, 4, 4)])
+def test_transforms_of_images_see_the_original(axes):
+    """Under vmap nobody may ask how images lie: the question raised an error of PyTorch's."""
+    convolution, pool = {
+        1: (nn.Conv1d, nn.AvgPool1d),
+        2: (nn.Conv2d, nn.AvgPool2d),
+        3: (nn.Conv3d, nn.AvgPool3d),
+    }[len(axes)]
+    module = nn.Sequential(convolution(2, 6, 1), nn.ReLU(), pool(2)).eval()
+    x = torch.randn(3, 2, *axes)
+    fast = refold.optimize(module, x, measure=False)
+    calls = (
+        lambda m: torch.vmap(m)(torch.stack([x, 2 * x])),
+        lambda m: torch.vmap(m, in_dims=2)(torch.stack([x, 2 * x], 2)),
+        lambda m: torch.vmap(torch.func.grad(lambda v: m(v).sum()))(torch.stack([x, 2 * x])),
+        lambda m: torch.func.jacrev(m)(x),
+        lambda m: torch.func.jvp(m, (x,), (torch.ones_like(x),))[1],
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), module(x))
+        for call in calls:
+            torch.testing.assert_close(call(fast), call(module))
+        fast(x)
+        assert refold.status(fast).fast, refold.status(fast)
