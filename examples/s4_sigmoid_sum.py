@@ -5981,7 +5981,10 @@ def _refold_warn_fallback(reason: str) -> None:
 def _refold_in_channels(images: torch.Tensor) -> bool:
     """Whether PyTorch takes images of four or five dimensions to lie with their channels last."""
     last = torch.channels_last if images.dim() == 4 else torch.channels_last_3d
-    found = images.is_contiguous(memory_format=last)
+    try:
+        found = images.is_contiguous(memory_format=last)
+    except RuntimeError:  # under vmap nobody may ask, and the original is called
+        return False
     if found != images.is_contiguous():
         return found
     # of one channel, or one place, or no dense tensor: as PyTorch asks of strides alone

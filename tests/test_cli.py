@@ -245,6 +245,16 @@ def test_usage_errors_of_the_others(capsys, arguments, words):
     assert code == 2 and words in line
 
 
+def test_an_interrupt_within_an_exec_of_text_ends_as_others_do(tmp_path):
+    """As dataclasses make. CPython ends a program of `python -m` by the signal then."""
+    reference = tmp_path / "ref.py"
+    text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)"
+    reference.write_text(f"exec({text!r})\n")
+    command = [sys.executable, "-m", "refold", "optimize", reference, "-o", tmp_path / "fast.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 130 and "interrupted; nothing was written" in done.stderr
+
+
 def test_interrupted_in_the_middle(tmp_path):
     out = tmp_path / "fast.py"
     out.write_text("what was there before")

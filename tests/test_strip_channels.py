@@ -63,29 +63,29 @@ def test_channels_are_reduced_in_the_kernel(
         assert error(module, fast, given) < (1e-3 if kind == "tf32" else 4e-7)
 
 
-def test_operands_of_places_follow() -> None:
+@pytest.mark.parametrize("shape", [(30, 1, 6, 33), (6, 33), (30, 1, 1, 1)])
+def test_operands_of_places_follow(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     module = Reduced(nn.Conv2d(5, 64, 3), "min", operand=True).eval()
-    x, way = torch.randn(30, 5, 8, 35), choice("ieee", "slim", STRIPS)
-    for y in (torch.randn(30, 1, 6, 33), torch.randn(6, 33), torch.randn(30, 1, 1, 1)):
-        fast = fast_of(module, [x, y], way, SM_90)
-        assert error(module, fast, x[:3], y[:3] if len(y) == 30 else y) < 4e-7
+    x, y = torch.randn(30, 5, 8, 35), torch.randn(shape)
+    fast = fast_of(module, [x, y], choice("ieee", "slim", STRIPS), SM_90)
+    assert error(module, fast, x[:3], y[:3] if len(y) == 30 else y) < 4e-7
 
 
-def test_what_is_not_finite_is_where_channels_have_it() -> None:
+@pytest.mark.parametrize("op", OF_CHANNELS)
+def test_what_is_not_finite_is_where_channels_have_it(op: str) -> None:
     torch.manual_seed(0)
-    for op in OF_CHANNELS:
-        module = Reduced(nn.Conv2d(4, 20, 3, padding=1), op).eval()
-        x = torch.randn(20, 4, 9, 41)
-        fast = fast_of(module, [x], choice("tf32", "slim", STRIPS), SM_90)
-        x = x[:2]
-        for value in (torch.nan, torch.inf, -torch.inf):
-            x[0, 1, 6, 9], x[1, 2, 0, 40] = value, value
-            with torch.no_grad():
-                assert introspect.fallback_reason(fast, [x]) is None
-                wanted, got = module(x), fast(x)
-            assert torch.equal(wanted.isnan(), got.isnan())
-            assert relative(got.nan_to_num(), wanted.nan_to_num().double()) < 1e-3
+    module = Reduced(nn.Conv2d(4, 20, 3, padding=1), op).eval()
+    x = torch.randn(20, 4, 9, 41)
+    fast = fast_of(module, [x], choice("tf32", "slim", STRIPS), SM_90)
+    x = x[:2]
+    for value in (torch.nan, torch.inf, -torch.inf):
+        x[0, 1, 6, 9], x[1, 2, 0, 40] = value, value
+        with torch.no_grad():
+            assert introspect.fallback_reason(fast, [x]) is None
+            wanted, got = module(x), fast(x)
+        assert torch.equal(wanted.isnan(), got.isnan())
+        assert relative(got.nan_to_num(), wanted.nan_to_num().double()) < 1e-3
 
 
 def test_other_reductions_have_a_kernel_of_their_own() -> None:
@@ -106,8 +106,8 @@ def test_other_reductions_have_a_kernel_of_their_own() -> None:
 FAULTS = {
     "features that there are not count": ("acc[i] = M::identity().w[0];", "acc[i] = -9.0f;"),
     "half of the places are exchanged the wrong way": (
-        "one_of(upper, of[i], of[i + left])",
-        "one_of(upper, of[i + left], of[i])",
+        "one_of(upper, of[i], of[i + Left])",
+        "one_of(upper, of[i + Left], of[i])",
     ),
     "a warp is left out": ("w < kWarps; w++) {", "w + 1 < kWarps; w++) {"),
     "warps do not wait for each other": (

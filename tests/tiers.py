@@ -153,6 +153,23 @@ TABLE: Mapping[str, Row] = {
         "Each is compiled, and run by emulated threads: each tile with each body.",
         (*("slim-70-size2-Long-tf32", "broad-140-size5-Short-tf32", "joined-64-size7-Long-ieee"),),
     ),
+    "tests/test_strips.py::test_phases_of_narrower_tiles": Row(
+        "Each is compiled, and run by emulated threads: both kinds of sums, rows of odd length.",
+        ("conv0-64-True-tf32", "conv1-64-False-ieee"),
+    ),
+    "tests/test_strip_channels.py::test_channels_are_reduced_in_the_kernel": Row(
+        "Each is compiled, and run by emulated threads: each tile, both kinds of sums.",
+        ("slim-min-conv0-*-ieee", "broad-mean-*-tf32"),
+    ),
+    "tests/test_strip_channels.py::test_operands_of_places_follow": Row(
+        "Each is compiled; each is read as a pointwise kernel reads it.", ("shape0",)
+    ),
+    "tests/test_strip_channels.py::test_what_is_not_finite_is_where_channels_have_it": Row(
+        "Each is compiled, and what is reduced is the same.", ("max",)
+    ),
+    "tests/test_strip_channels.py::test_a_fault_is_seen": Row(
+        "Each is compiled; others are seen by the same comparison.", ("a warp is left out",)
+    ),
     "tests/test_examples.py::test_the_kernels_compile": Row("nvcc takes a minute for both."),
     "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
         "A minute of nvcc. A spill costs speed, no result; the emulator finds what is wrong."

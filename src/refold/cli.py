@@ -116,6 +116,9 @@ def main(given: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         told = "; nothing was written" if args.command == "optimize" else ""
         print(f"refold: interrupted{told}", file=sys.stderr)
+        # An interrupt that left an exec of text, as dataclasses make, would end this process by
+        # the signal, whatever it returns: CPython forgets that at the next such exec.
+        exec("")
         return 130
     except (Exception, SystemExit) as error:  # a reference that exits ends nothing
         if args.debug:
