@@ -256,3 +256,13 @@ def test_what_is_compared_draws_alike() -> None:
         (made,) = evaluate(captured.graph, values, sizes)
         torch.manual_seed(5)
         torch.testing.assert_close(made, module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_seeded_that_begins_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.manual_seed seeds a GPU once it is used, and what a program had seeded it with is
+    gone."""
+    later: list[object] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", later.append)
+    monkeypatch.setattr(torch, "manual_seed", later.append)
+    _, found = _modes("after each other")
+    assert found.accuracy is not None and not later
