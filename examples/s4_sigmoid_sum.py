@@ -6265,8 +6265,9 @@ def _refold_ready(
     file: the tables and functions of the emitted file, see `_RefoldFile`.
     """
     cache = caches.get(mode["name"])
-    if cache is not None and cache.device == device and cache.stepped is None:
-        if file.kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors):
+    if cache is not None and cache.device == device:
+        same = file.kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors)
+        if same and cache.stepped is None:
             return cache if cache.reason is None else cache.reason
         found = file.kernels.altered(cache.watched[-1])
         if found in _REFOLD_SAID:

@@ -152,8 +152,12 @@ def test_a_write_is_followed_beside_a_change_that_is_seen(fast, meanwhile, monke
     def other_parameter():
         fast.fc.bias.add_(0.5)
 
+    def step():
+        fast.fc.bias.grad = torch.ones_like(fast.fc.bias)
+        torch.optim.SGD([fast.fc.bias], 0.1).step()
+
     with torch.no_grad():
-        for change in (other_mode, other_parameter, other_mode):
+        for change in (other_mode, other_parameter, step, other_mode):
             right()
             caplog.clear()
             fast.fc.weight.data.mul_(1.5)
