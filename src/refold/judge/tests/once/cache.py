@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,17 +52,25 @@ def run(session: Session) -> Iterator[Failure]:
 
 
 def edits(inputs: list[Any], seed: int, quick: bool) -> Iterator[tuple[str, list[Any]]]:
-    """Changes that a fingerprint may miss: one element, rows or columns in another order."""
+    """Changes that a fingerprint may miss: one element, rows or columns in another order.
+
+    Of two single elements the second is next to the first: a sample of every n-th element leaves
+    one of them out.
+    """
     generator = torch.Generator().manual_seed(seed + 5)
+    before: list[int] = []  # of each tensor, where an element was changed
 
-    def place(t: torch.Tensor) -> int:
-        return int(torch.randint(t.numel(), (1,), generator=generator))
+    def place(t: torch.Tensor, beside: bool) -> int:
+        if beside:
+            return (before.pop(0) + 1) % t.numel()
+        before.append(int(torch.randint(t.numel(), (1,), generator=generator)))
+        return before[-1]
 
-    def element(t: torch.Tensor) -> torch.Tensor:
+    def element(t: torch.Tensor, beside: bool) -> torch.Tensor:
         t = t.clone(memory_format=torch.contiguous_format)
         if t.numel():
             flat = t.view(-1)
-            flat[place(t)] += 4 * (flat.abs().max() + 1)
+            flat[place(t, beside)] += 4 * (flat.abs().max() + 1)
         return t
 
     def exchanged(t: torch.Tensor) -> torch.Tensor:
@@ -79,7 +88,8 @@ def edits(inputs: list[Any], seed: int, quick: bool) -> Iterator[tuple[str, list
 
     floats = draws.has_floats(inputs)
     for i in range((2 if quick else 6) if floats else 0):
-        yield f"one element changed ({i + 1})", draws.mapped(inputs, element)
+        beside = partial(element, beside=i % 2 == 1)
+        yield f"one element changed ({i + 1})", draws.mapped(inputs, beside)
     moved = draws.mapped if floats else draws.every
     yield "rows in reverse order", moved(inputs, exchanged)
     yield "columns permuted, the first kept", moved(inputs, permuted)
