@@ -281,11 +281,13 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
         kind = kind_of(c, allowed)
         if c.transposed and kind != "tf32":
             return None  # was not timed
-        least = _LEAST_TRANSPOSED if c.transposed else _LEAST_OF_ROW
+        whole = _LEAST_TRANSPOSED if c.transposed else _LEAST_OF_ROW
 
         def fills(w: Algorithm) -> bool:
             """Are there enough rows, and do rows and features fill most of its tiles?"""
             joined = c.joined if w.schedule.tile == "joined" else 1
+            # timed where four fifths of the row were full (files 93 and 5)
+            least = _LEAST_OF_ROW if w.schedule.tile == "paired" else whole
             rows = c.images // joined * prod(a.places for a in c.axes[:-1])
             along = full(c.axes[-1].places * joined, w.schedule.sizes[1], least)
             return (

@@ -175,15 +175,7 @@ def test_windows_of_results(
     torch.manual_seed(0)
     channels = 40 if kind == "tf32" else 9
     module = Pooled(channels, features, window, largest).cuda().eval()
-    x = torch.randn(6, channels, *size, device="cuda")
-    fast = fast_of(module, [x], choice(kind, tile, STRIPS), "cuda:sm_90")
-    with torch.no_grad():
-        assert introspect.fallback_reason(fast, [x]) is None
-        got, eager = fast(x), module(x)
-        truth = copy.deepcopy(module).double()(x.double())
-        check_as_accurate(got, eager, truth, kind)
-        for _ in range(20):
-            assert torch.equal(fast(x), got)
+    check_strips(module, torch.randn(6, channels, *size, device="cuda"), kind, tile)
 
 
 CHANNELS = (
