@@ -6395,6 +6395,7 @@ def _refold_trains_alone(module: torch.nn.Module, name: str) -> bool:
 def _refold_difference(
     model: torch.nn.Module,
     modules: Sequence[tuple[str, str, str, dict[str, Any]]],
+    apart: Sequence[str] | None,
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
     reached: _RefoldReached,
@@ -6411,8 +6412,9 @@ def _refold_difference(
         if path:
             if type(module).__qualname__ != kind:
                 return f"{path} is a {type(module).__qualname__}, not a {kind}"
-            if module.training is not model.training:
-                return f"{path} is not in the same mode as the model"
+            same = module.training is model.training
+            if apart is not None and same is (path in apart):
+                return f"{path} is {'' if same else 'not '}in the same mode as the model"
             if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
                 return f"{path} has hooks or a forward of its own"
         found = _refold_held(module)
@@ -6971,7 +6973,7 @@ def _refold_renew(
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
-    reason = file.difference(model, reached) or _refold_tensors_misfit(
+    reason = file.difference(model, reached, mode) or _refold_tensors_misfit(
         tensors, states, mode, device
     )
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
@@ -7181,8 +7183,11 @@ class _RefoldFile:
             self.baselines[kinds] = found
         return self.baselines[kinds]
 
-    def difference(self, model: torch.nn.Module, reached: _RefoldReached) -> str | None:
-        return _refold_difference(model, self.modules, self.tied, self.numbers, reached)
+    def difference(
+        self, model: torch.nn.Module, reached: _RefoldReached, mode: dict[str, Any]
+    ) -> str | None:
+        tables = self.modules, mode["apart"], self.tied, self.numbers
+        return _refold_difference(model, *tables, reached)
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)
@@ -7197,6 +7202,7 @@ def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[st
     (place, path of the batch norm's counter, which is counted). unread: parameters that cannot
     change the result. assigned: attributes that forward sets. strides: of parameters, where draws
     follow from them. repeats: whether a call is told to be like the last one by its tensors.
+    apart: the modules that are in the other mode than the model, or None where nothing asks.
     """
     row = names["_REFOLD_MODES"][name]
     given_row: dict[str, Any] = row["values"]
@@ -7234,6 +7240,7 @@ def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[st
         "assigned": row.get("assigned", ()),
         "strides": row.get("strides", {}),
         "repeats": row.get("repeats", True),
+        "apart": row.get("apart", ()),
     }
 
 

@@ -26,6 +26,9 @@ TABLE: Mapping[str, Row] = {
     "tests/test_nvrtc.py::test_every_family_is_compiled_as_by_nvcc": Row(
         "Two minutes of two compilers; one family's kernels are compiled, loaded and started."
     ),
+    "tests/test_modes.py::test_each_part_has_its_own_mode": Row(
+        "Each is compiled three times; parts that drop are served as any other.", ("dropping",)
+    ),
     "tests/test_page_code.py::test_the_code_runs": Row(
         "Each is compiled, in a process of its own.", ("docs/how-to/logs.md",)
     ),

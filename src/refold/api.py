@@ -129,6 +129,7 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
             bounded=options["baselines"] is None,
             memory=options["memory"],
             convolutions=options["convolutions"],
+            as_it_is=True,
         )
         said = options["progress"] or (lambda line: None)
         fast = _optimized(module, examples, target, asked, options["training"], said)

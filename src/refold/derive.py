@@ -39,6 +39,7 @@ class Options:
     convolutions: one of CONVOLUTIONS.
     seconds: spent on each comparison. memory: what is folded and packed in a mode may take so many
     times the bytes of the module's parameters; None for once, or 8 MiB where that is more.
+    as_it_is: in the mode of the module those inside keep the modes that they are in.
     """
 
     strict: bool = False
@@ -51,6 +52,7 @@ class Options:
     baselines: tuple[str, ...] = ()
     bounded: bool = False
     memory: float | None = None
+    as_it_is: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,16 @@ class Derivation:
 Modes: TypeAlias = "tuple[Captured | CaptureError, ...]"
 
 
-def captures(module: torch.nn.Module, example: Example | Sequence[Any]) -> Modes:
+def captures(
+    module: torch.nn.Module, example: Example | Sequence[Any], as_it_is: bool = False
+) -> Modes:
     """What is captured of a module, or why it is not: of both modes in one, if they do the same,
-    else of training first. It knows nothing of a device."""
+    else of training first. It knows nothing of a device. as_it_is: see `Options`."""
     with undrawn():
-        return _captures(module, example)
+        return _captures(module, example, as_it_is)
 
 
-def _captures(module: torch.nn.Module, example: Example | Sequence[Any]) -> Modes:
+def _captures(module: torch.nn.Module, example: Example | Sequence[Any], as_it_is: bool) -> Modes:
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
         if captured and not captured[0].reads_mode:  # the other mode does the same
@@ -90,7 +94,8 @@ def _captures(module: torch.nn.Module, example: Example | Sequence[Any]) -> Mode
         try:
             # sizes that stood in the way of one mode stand in the other's
             known = captured[0].bound if captured and isinstance(captured[0], Captured) else FREE
-            one = capture(module, example, training=training, bound=known)
+            own = as_it_is and training is module.training
+            one = capture(module, example, training=training, bound=known, as_it_is=own)
             given = Example.of(example)
             one = with_orders(module, given, with_other_layouts(module, given, one))
             captured.append(draws_as_eager(module, given, one))
@@ -111,7 +116,7 @@ def derive(
     example: a call, or its positional arguments. captured: what `captures` gave for them.
     """
     budget = _Budget(device, options, module, Example.of(example))
-    captured = captured or captures(module, example)
+    captured = captured or captures(module, example, options.as_it_is)
     if len(captured) == 1:
         return (_derived("both", captured[0], budget),)
     first, second = captured

@@ -55,7 +55,7 @@ def draws_as_eager(module: torch.nn.Module, example: Example, c: Captured) -> Ca
         return c
     try:
         with undrawn(), _Draws() as seen:
-            eagers(module, example, c.training)
+            eagers(module, example, c)
     except CaptureError:
         raise
     except Exception as error:  # what runs here is a user's model

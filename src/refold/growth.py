@@ -1,4 +1,5 @@
-"""Kernels for further forms of call and for changed settings, made when such calls come."""
+"""Kernels for further forms of call, changed settings and parts in modes of their own, when such
+calls come."""
 
 from __future__ import annotations
 
@@ -159,7 +160,7 @@ class Growth:
             title(type(module)),
             back,
             device,
-            replace(self.options, tune=False),
+            replace(self.options, tune=False, as_it_is=True),
             bind=lambda text: pipeline.bind_for_class(text, module),
         )
         if result.text is None:
@@ -201,17 +202,28 @@ def _changed_settings(program: twin.Program, fast: torch.nn.Module) -> str:
     """What distinguishes the module's settings from those that a program was made for, if nothing
     else about the module does; else nothing."""
     file, model = program.namespace._refold_file, twin.original(fast)
-    reason = file.difference(model, file.reached(model))
-    if reason is None or not reason.startswith("the setting "):
+    modes = [file.modes[name] for name in _modes(fast) if name in file.modes]
+    reasons = [file.difference(model, file.reached(model), mode) for mode in modes]
+    if not reasons or any(r is None or not _is_setting(r) for r in reasons):
         return ""
     inside, setting = program.namespace._refold_inside, program.namespace._refold_setting
-    now = [
+    now: list[Any] = [
         (path, name, setting(getattr(inside(model, path), name, None)))
         for path, _, _, settings in file.modules
         for name, then in settings.items()
         if setting(getattr(inside(model, path), name, None)) != then
     ]
+    now += [getattr(inside(model, path), "training", None) for path, *_ in file.modules]
     return f"settings {hashlib.sha256(repr(now).encode()).hexdigest()[:16]}"
+
+
+def _is_setting(reason: str) -> bool:
+    return reason.startswith("the setting ") or reason.endswith(" the same mode as the model")
+
+
+def _modes(fast: torch.nn.Module) -> tuple[str, str]:
+    """The names of the modes that serve a module as it is."""
+    return "train" if fast.training else "eval", "both"
 
 
 def _is_unlike(
@@ -223,7 +235,7 @@ def _is_unlike(
     except TypeError:
         return False  # the original raises
     given.apply_defaults()
-    for name in ("train" if fast.training else "eval", "both"):
+    for name in _modes(fast):
         if name in program.namespace._refold_file.modes:
             of_mode = getattr(program.namespace, f"_refold_misfit_{name}", None)
             misfit = of_mode or program.namespace._refold_misfit

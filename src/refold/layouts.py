@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from refold.capture import Captured, CaptureError, Example, kept
+from refold.capture import Captured, CaptureError, Example, kept, set_modes
 from refold.capture.arguments import Arguments, no_global_hooks
 from refold.capture.twin import NoTwin, has_hooks, twin_of
 from refold.ir import Dim, Graph, Node
@@ -84,7 +84,7 @@ def with_other_layouts(module: torch.nn.Module, example: Example, c: Captured) -
     parts = example.args, dict(example.kwargs)
     given = pytree.tree_map_only(torch.Tensor, lambda v: _flipped(v, last), parts)
     try:
-        result = eagers(module, Example(*given), c.training)
+        result = eagers(module, Example(*given), c)
     except Exception:  # whatever a model raises for images that lie so, its own forward raises
         return replace(c, fixed_layout=True)
     leaves = [v for v in pytree.tree_leaves(result) if isinstance(v, torch.Tensor)]
@@ -119,14 +119,14 @@ def with_orders(module: torch.nn.Module, example: Example, c: Captured) -> Captu
         asked = {i: v for i, v in enumerate(tensors) if is_image(v)} if c.fixed_layout else {}
     else:
         asked = {i: v for i, v in enumerate(tensors) if _has_order(v)}
-        if not asked or not _follows(module, example, c.training):
+        if not asked or not _follows(module, example, c):
             return c
     return replace(c, orders={i: _refold_order(v) for i, v in asked.items()})
 
 
-def eagers(module: torch.nn.Module, example: Example, training: bool) -> Any:
-    """Eager's result. Users' hooks see no tensor of ours: a twin without them is called. Raises
-    CaptureError where none can be made, and whatever the module raises."""
+def eagers(module: torch.nn.Module, example: Example, c: Captured) -> Any:
+    """Eager's result in the modes of `c`. Users' hooks see no tensor of ours: a twin without them
+    is called. Raises CaptureError where none can be made, and whatever the module raises."""
     try:
         asked = twin_of(module)
     except NoTwin:
@@ -134,7 +134,7 @@ def eagers(module: torch.nn.Module, example: Example, training: bool) -> Any:
             raise CaptureError("it has hooks, and no copy without them can be made") from None
         asked = module
     with kept(module), torch.no_grad(), no_global_hooks():
-        asked.train(training)
+        set_modes(asked, c.training, c.apart)
         return example.call(asked)
 
 
@@ -147,14 +147,14 @@ def _has_order(value: Any) -> bool:
     return plain and value.is_floating_point() and sum(n > 1 for n in value.shape) > 1
 
 
-def _follows(module: torch.nn.Module, example: Example, training: bool) -> bool:
+def _follows(module: torch.nn.Module, example: Example, c: Captured) -> bool:
     """Whether results, but for those that are views of arguments, lie otherwise in memory where the
     arguments do. What raises an error then is taken to."""
     parts = example.args, dict(example.kwargs)
     found = []
     try:
         for given in (parts, pytree.tree_map_only(torch.Tensor, _turned, parts)):
-            leaves = pytree.tree_leaves(eagers(module, Example(*given), training))
+            leaves = pytree.tree_leaves(eagers(module, Example(*given), c))
             theirs = {_address(v) for v in pytree.tree_leaves(given)}
             found.append([v if _address(v) not in theirs else None for v in leaves])
     except Exception:  # whatever a model raises for arguments that lie so, its own forward raises

@@ -18,7 +18,7 @@ import torch
 from refold import logs, twin
 from refold.accuracy.samples import first_line
 from refold.baselines import EAGER, contest
-from refold.capture import Example, kept
+from refold.capture import Example, kept, set_modes
 from refold.convolve import ON_CPU, Algorithm, Choice, Noted, by_rule, by_rule_on_cpu, far_ahead
 from refold.derive import Derivation, Options, captures, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
@@ -156,7 +156,7 @@ def written(
     start = time.perf_counter()
     progress("capturing and rewriting")
     device = with_convolutions(device, options)
-    captured = captures(module, example)
+    captured = captures(module, example, options.as_it_is)
     first = None if device.convolutions is None else Noted(device.convolutions)
     derivations = derive(module, example, replace(device, convolutions=first), options, captured)
     by_timing = False
@@ -375,7 +375,7 @@ def _measured(
         return d
     with kept(module), torch.no_grad():
         for m in (module, fast):
-            m.train(d.mode.name == "train")
+            set_modes(m, d.mode.name == "train", d.mode.captured.apart if d.mode.captured else ())
         call = Example.of(example)
         problem = fallback_reason(fast, call)
         if problem is not None and (options.measure or problem.startswith(FOLDS_FAIL)):

@@ -128,7 +128,7 @@ _REFOLD_TENSORS = {
 # values, as forward reads them: a parameter, what is folded of some, another form of a value
 _REFOLD_MODES = {
     "both": {"values": {"folded_weight": (_refold_fold0, "matmul.weight"),
-        "folded_shift": (_refold_fold1, "matmul.bias")}},
+        "folded_shift": (_refold_fold1, "matmul.bias")}, "apart": None},
 }
 
 

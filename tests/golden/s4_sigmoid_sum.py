@@ -83,7 +83,8 @@ _REFOLD_TENSORS = {
 }
 # values, as forward reads them: a parameter, what is folded of some, another form of a value
 _REFOLD_MODES = {
-    "both": {"values": {"linear_weight": "linear.weight", "linear_bias": "linear.bias"}},
+    "both": {"values": {"linear_weight": "linear.weight", "linear_bias": "linear.bias"},
+        "apart": None},
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from refold.capture import Captured, CaptureError, Example, kept
+from refold.capture import Captured, CaptureError, Example, kept, set_modes
 from refold.capture.arguments import Arguments
 from refold.capture.twin import NoTwin, twin_of
 from refold.ir import Graph, Node
@@ -234,7 +234,7 @@ def _eager(
     told apart."""
     # what forward draws is what the graph draws (`ir/rounded.py`)
     with kept(module), torch.no_grad(), seeded():
-        module.train(captured.training)
+        set_modes(module, captured.training, captured.apart)
         result = call()
         buffers = {k: b.detach().clone() for k, b in module.named_buffers()}
     leaves = pytree.tree_leaves(result)

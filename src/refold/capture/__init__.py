@@ -3,7 +3,7 @@
 from refold.capture.arguments import Example
 from refold.capture.captured import Argument, Captured, Container
 from refold.capture.export import capture
-from refold.capture.kept import kept
+from refold.capture.kept import kept, set_modes
 from refold.capture.values import FREE, CaptureError
 from refold.capture.widen import Widened, is_narrow, widen
 
@@ -18,5 +18,6 @@ __all__ = [
     "capture",
     "is_narrow",
     "kept",
+    "set_modes",
     "widen",
 ]

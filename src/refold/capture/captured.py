@@ -66,7 +66,8 @@ class Captured:
         how eager's results would lie else.
     derived: what named sizes that no argument has are computed from, in order.
     queries: PyTorch's settings that have to be as they were, as Python text, and their values.
-    reads_mode: whether the other mode may be another function. device: of the tensors. bound:
+    reads_mode: whether the other mode may be another function. apart: the paths of modules that
+        were in the other mode than the model. device: of the tensors. bound:
         sizes that do not vary by themselves, because others than polynomials would follow from
         them or because others have to be the same. numbers: named sizes that an argument
         gives by itself, and its path.
@@ -92,6 +93,7 @@ class Captured:
     fixed_layout: bool = False
     orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     numbers: Mapping[str, str] = field(default_factory=dict)
+    apart: frozenset[str] = frozenset()
 
     @property
     def tensors(self) -> list[Argument]:

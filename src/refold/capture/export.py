@@ -33,10 +33,12 @@ def capture(
     *,
     training: bool,
     bound: Bound = FREE,
+    as_it_is: bool = False,
 ) -> Captured:
     """Capture the example's call of `module` in train or eval mode. The module, its modes, buffers
     and attributes, and the random state are left as they were. bound: sizes that are known to stand
-    in the way (`Captured.bound`).
+    in the way (`Captured.bound`). as_it_is: the modules inside keep the modes that they are in,
+    which `train` and `eval` give them all otherwise.
 
     Raises CaptureError with one line that says why the module cannot be captured.
     """
@@ -51,13 +53,13 @@ def capture(
             except NoTwin:
                 twin = _without_hooks(module)
             try:
-                twin.train(training)
+                twin.train(training) if not as_it_is else None
             except NotImplementedError as error:  # of programs by torch.export
                 raise CaptureError(f"its mode cannot be set: {_first_line(error)}") from error
             try:
                 return _captured(twin, module, arguments, bound)
             except Leak:
-                module.train(training)
+                module.train(training) if not as_it_is else None
                 return _captured(_without_hooks(module), module, arguments, bound)
     finally:
         torch.set_rng_state(rng)

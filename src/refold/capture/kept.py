@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +32,22 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
             for buffer, values in buffers:
                 if not torch.equal(buffer, values):
                     buffer.copy_(values)
+
+
+def apart_of(module: torch.nn.Module) -> frozenset[str]:
+    """The paths of the modules inside `module` that are in the other mode than it is."""
+    inside = module.named_modules()
+    return frozenset(path for path, m in inside if m.training is not module.training)
+
+
+def set_modes(module: torch.nn.Module, training: bool, apart: Collection[str]) -> None:
+    """Put a module into train or eval mode, and those at the paths `apart` into the other one."""
+    if module.training is training and apart_of(module) == frozenset(apart):
+        return  # `train` may be the user's own, which does more
+    module.train(training)
+    for path, m in module.named_modules():
+        if m.training is not (training != (path in apart)):
+            m.training = not m.training
 
 
 _PLAIN = (dict, list, set)

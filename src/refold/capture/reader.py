@@ -14,6 +14,7 @@ from refold.capture.calls import Calls
 from refold.capture.captured import Argument, Captured, attribute, has_attribute
 from refold.capture.containers import classes_of
 from refold.capture.draws import FIRST, drawn, dropped, everything_dropped, is_drawn
+from refold.capture.kept import apart_of
 from refold.capture.program import Exported, Lifted, without_inner
 from refold.capture.results import Results
 from refold.capture.sizes import Derived
@@ -103,6 +104,7 @@ class Reader(Calls):
             queries,
             watch.reads_mode,
             self.device,
+            apart=apart_of(self.module),
         )
         missing = names - set(captured.symbol_sources())
         if missing:

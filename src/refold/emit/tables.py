@@ -113,9 +113,10 @@ def tables(
             "writes": tuple(text.states),
             "unread": _unread(mode.captured, text.sources, module),
             "assigned": tuple(mode.captured.assigned),
+            "apart": tuple(sorted(mode.captured.apart)) if mode.captured.reads_mode else None,
         }
         for key, value in more.items():
-            of_mode += [f'"{key}": {literal(value)}'] if value else []
+            of_mode += [f'"{key}": {literal(value)}'] if value or value is None else []
         strides = _strides(mode.captured, text.sources, module)
         of_mode += [f'"strides": {{{", ".join(strides)}}}'] if strides else []
         if context["check"]["repeated"] is None:

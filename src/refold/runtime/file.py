@@ -40,8 +40,11 @@ class _RefoldFile:
             self.baselines[kinds] = found
         return self.baselines[kinds]
 
-    def difference(self, model: torch.nn.Module, reached: _RefoldReached) -> str | None:
-        return _refold_difference(model, self.modules, self.tied, self.numbers, reached)
+    def difference(
+        self, model: torch.nn.Module, reached: _RefoldReached, mode: dict[str, Any]
+    ) -> str | None:
+        tables = self.modules, mode["apart"], self.tied, self.numbers
+        return _refold_difference(model, *tables, reached)
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)
@@ -56,6 +59,7 @@ def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[st
     (place, path of the batch norm's counter, which is counted). unread: parameters that cannot
     change the result. assigned: attributes that forward sets. strides: of parameters, where draws
     follow from them. repeats: whether a call is told to be like the last one by its tensors.
+    apart: the modules that are in the other mode than the model, or None where nothing asks.
     """
     row = names["_REFOLD_MODES"][name]
     given_row: dict[str, Any] = row["values"]
@@ -93,4 +97,5 @@ def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[st
         "assigned": row.get("assigned", ()),
         "strides": row.get("strides", {}),
         "repeats": row.get("repeats", True),
+        "apart": row.get("apart", ()),
     }

@@ -206,7 +206,7 @@ def _refold_renew(
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
-    reason = file.difference(model, reached) or _refold_tensors_misfit(
+    reason = file.difference(model, reached, mode) or _refold_tensors_misfit(
         tensors, states, mode, device
     )
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]

@@ -75,6 +75,7 @@ def _refold_trains_alone(module: torch.nn.Module, name: str) -> bool:
 def _refold_difference(
     model: torch.nn.Module,
     modules: Sequence[tuple[str, str, str, dict[str, Any]]],
+    apart: Sequence[str] | None,
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
     reached: _RefoldReached,
@@ -91,8 +92,9 @@ def _refold_difference(
         if path:
             if type(module).__qualname__ != kind:
                 return f"{path} is a {type(module).__qualname__}, not a {kind}"
-            if module.training is not model.training:
-                return f"{path} is not in the same mode as the model"
+            same = module.training is model.training
+            if apart is not None and same is (path in apart):
+                return f"{path} is {'' if same else 'not '}in the same mode as the model"
             if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
                 return f"{path} has hooks or a forward of its own"
         found = _refold_held(module)

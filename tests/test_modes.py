@@ -1,0 +1,98 @@
+"""Modules whose parts are in other modes than they: a dropout that goes on dropping in a service, a
+batch norm that is frozen."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import refold
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.drop = nn.Linear(8, 16), nn.Dropout(0.3)
+        self.norm, self.b = nn.BatchNorm1d(16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.norm(self.drop(F.gelu(self.a(x))))).log_softmax(-1)
+
+
+class Frozen(Net):
+    def train(self, mode: bool = True) -> Frozen:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+
+def _dropping(m: nn.Module) -> None:
+    m.eval()
+    m.drop.train()
+
+
+def _frozen(m: nn.Module) -> None:
+    m.train()
+    m.norm.eval()
+
+
+def _agree(fast: nn.Module, module: nn.Module, x: torch.Tensor) -> None:
+    """Results, what was drawn and what was written are eager's, by the kernels."""
+    found = []
+    for one in (module, fast):
+        torch.manual_seed(7)
+        with torch.no_grad():
+            found.append([one(x), one(x[:5]), *map(torch.clone, one.buffers()), torch.rand(1)])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+SETS: dict[str, Callable[[nn.Module], object]] = {
+    "dropping": _dropping,
+    "frozen": _frozen,
+    "eval": nn.Module.eval,
+    "train": nn.Module.train,
+}
+
+
+@pytest.mark.parametrize("first", SETS)
+def test_each_part_has_its_own_mode(first: str) -> None:
+    torch.manual_seed(0)
+    module, x = Net(), torch.randn(6, 8)
+    SETS[first](module)
+    fast = refold.optimize(copy.deepcopy(module), x, measure=False)
+    assert [m.training for m in fast.modules()] == [m.training for m in module.modules()]
+    _agree(fast, module, x)
+    assert refold.status(fast).fast, refold.status(fast).reason
+    for name in ("dropping", "eval") if first == "dropping" else ("dropping",):
+        for one in (module, fast):
+            SETS[name](one)
+        _agree(fast, module, x)  # the second call in a row has kernels
+        assert refold.status(fast).fast, refold.status(fast).reason
+
+
+def test_a_train_of_the_users_own_is_followed() -> None:
+    module, x = Frozen().eval(), torch.randn(6, 8)
+    fast = refold.optimize(copy.deepcopy(module), x, measure=False)
+    for one in (module, fast):
+        one.train()
+    _agree(fast, module, x)
+    assert refold.status(fast).fast and not fast.norm.training
+    fast.norm.train()
+    with torch.no_grad():
+        fast(x)
+    assert refold.status(fast).reason == "norm is in the same mode as the model"
+
+
+def test_where_no_mode_is_asked_for_none_is_compared() -> None:
+    module, x = nn.Sequential(nn.Linear(8, 16), nn.Softmax(-1)), torch.randn(6, 8)
+    fast = refold.optimize(module, x, measure=False)
+    module[1].eval()
+    with torch.no_grad():
+        fast(x)
+    assert refold.status(fast).fast, refold.status(fast).reason
