@@ -97,3 +97,27 @@ def test_a_part_reads_what_is_written_later() -> None:
     with parts_alone():
         x = torch.randn(24, 16)
         check(Replaced(), [[x], [x * 2], [x + 1]], kept=None)
+
+
+def test_a_part_of_many_arguments() -> None:
+    """PyTorch's operators take 64 arguments at most; a part of many layers reads more."""
+
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(50, 8)
+            self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(33))
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            y = self.table(ids)
+            for layer in self.layers:
+                y = torch.tanh(layer(y)) + y
+            return y
+
+    with parts_alone():
+        model, calls = Deep().eval(), [[numbers(n)] for n in (24, 7, 12)]
+        with all_ours(), collected() as found, torch.no_grad():
+            run = compiled(model)
+            for call in calls:
+                torch.testing.assert_close(run(*call), model(*call), rtol=1e-4, atol=1e-5)
+    assert all(g.parts and g.share == 1 for g in found), [str(g) for g in found]

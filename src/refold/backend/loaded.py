@@ -93,9 +93,16 @@ def trace_as(operator: Operator, fake: Callable[..., Any]) -> None:
         _traced.add(operator.name)
 
 
+def flat(args: Sequence[Any]) -> list[Any]:
+    """An operator's arguments one by one, where it is given lists of them (see `Part.given`)."""
+    if any(isinstance(a, (list, tuple)) for a in args):
+        return [v for a in args for v in a]
+    return [*args]
+
+
 def _real(call: Boxed, results: int) -> Callable[..., Any]:
     def run(*args: Any) -> Any:
-        made = call(list(args))
+        made = call(flat(args))
         return made[0] if results == 1 else tuple(made)
 
     return run

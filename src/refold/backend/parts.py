@@ -18,7 +18,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from refold.backend.graphs import Derived, derive
-from refold.backend.loaded import Boxed, Declined, Operator, define, trace_as
+from refold.backend.loaded import Boxed, Declined, Operator, define, flat, trace_as
 from refold.backend.options import BackendOptions
 from refold.capture.aot import COPY, AotReader
 from refold.capture.owner import shows
@@ -27,6 +27,7 @@ from refold.ir import Dim, Sym
 from refold.ir.ops import CONVOLUTIONS
 
 CALLED = 10e-6  # seconds of an operator's call beside its kernels'
+MOST = 64  # arguments of an operator of PyTorch
 
 # calls that stand between parts: of a part with a convolution that is the larger one, what the
 # products beside it gain would be no gain
@@ -38,7 +39,8 @@ Node = torch.fx.Node
 @dataclass(frozen=True, eq=False)
 class Part:
     """A region of a graph. nodes: in the graph. graph: the same as a function. inputs, outputs: the
-    nodes of the graph that it reads, in the order of its arguments, and that others read of it.
+    nodes of the graph that it reads, in the order of its arguments, tensors first, and that others
+    read of it.
     captured: whether it will run in CUDA graphs."""
 
     nodes: frozenset[Node]
@@ -52,6 +54,14 @@ class Part:
     def gain(self) -> float:
         """Seconds."""
         return self.derived.rival - self.derived.seconds - CALLED
+
+    def given(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The operator's arguments: `values`, one for each input, or where these are more than
+        PyTorch lets an operator have, a list of the tensors and one of the sizes."""
+        if len(values) <= MOST:
+            return tuple(values)
+        tensors = sum(map(_is_tensor, self.inputs))
+        return list(values[:tensors]), list(values[tensors:])
 
 
 def parts_of(
@@ -166,7 +176,7 @@ def _part(
     needed = _needed(outputs, nodes)
     order = [n for n in module.graph.nodes if n in needed]
     read = dict.fromkeys(i for n in order for i in n.all_input_nodes if i not in nodes)
-    inputs = tuple(read)
+    inputs = tuple(sorted(read, key=_is_tensor, reverse=True))
     for node in inputs:
         if node.op == "get_attr" or not _is_passed(node.meta.get("val")):
             return None
@@ -181,6 +191,10 @@ def _part(
         return None
     made = torch.fx.GraphModule({}, graph)
     return Part(nodes, made, inputs, outputs, derived, captured)
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _is_passed(meta: Any) -> bool:
@@ -217,7 +231,7 @@ def call_of(part: Part) -> Boxed:
     target = define(_operator(part))
 
     def call(args: list[Any]) -> Any:
-        made = target(*args)
+        made = target(*part.given(args))
         return list(made) if len(part.outputs) > 1 else [made]
 
     return call
@@ -226,10 +240,10 @@ def call_of(part: Part) -> Boxed:
 # --- operators ------------------------------------------------------------------------------------
 def _operator(part: Part) -> Operator:
     """The operator that computes a part, named by what it is."""
-    arguments = ", ".join(
-        f"{'Tensor' if isinstance(n.meta['val'], torch.Tensor) else 'SymInt'} a{i}"
-        for i, n in enumerate(part.inputs)
-    )
+    kinds = ["Tensor" if _is_tensor(n) else "SymInt" for n in part.inputs]
+    if len(kinds) > MOST:
+        kinds = ["Tensor[]", "SymInt[]"]
+    arguments = ", ".join(f"{kind} a{i}" for i, kind in enumerate(kinds))
     results = ", ".join(["Tensor"] * len(part.outputs))
     results = results if len(part.outputs) == 1 else f"({results})"
     signature, text = f"({arguments}) -> {results}", part.derived.text()
@@ -263,7 +277,8 @@ def _fake(part: Part) -> Callable[..., Any]:
     ]
     kinds = [(m.dtype, m.device) for m in metas]
 
-    def run(*args: Any) -> Any:
+    def run(*given: Any) -> Any:
+        args = flat(given)
         sizes = {name: args[i].shape[axis] for name, (i, axis) in sources.items()}
         sizes |= {name: args[i] for name, i in numbers.items()}
         made = tuple(
@@ -346,7 +361,7 @@ def _is_outside(node: Node, inside: dict[Node, Part]) -> bool:
 
 
 def _call(new: torch.fx.Graph, part: Part, target: Any, place: dict[Node, Node]) -> None:
-    called = new.call_function(target, tuple(place[i] for i in part.inputs))
+    called = new.call_function(target, part.given([place[i] for i in part.inputs]))
     metas = [n.meta["val"] for n in part.outputs]
     called.meta["val"] = metas[0] if len(metas) == 1 else tuple(metas)
     if len(metas) == 1:
