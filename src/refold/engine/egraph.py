@@ -56,12 +56,21 @@ class EGraph:
         self.best_name: dict[int, Node] = {}
         self.forest: dict[Node, tuple[Node, Reason]] = {}
         self._parametric: dict[Node, bool] = {}
+        self._by_op: dict[int, dict[str, list[Node]]] = {}  # members, until a class grows
         self._merged: list[int] = []
         self.dynamic = 0  # how many nodes a call would compute, what the budget counts
 
     # --- what a matcher asks --------------------------------------------------------------------
-    def equals(self, node: Node) -> Sequence[Node]:
-        return self.members[self.find(node)] if node in self.number else (node,)
+    def equals(self, node: Node, op: str) -> Sequence[Node]:
+        if node not in self.number:
+            return (node,) if node.op == op else ()
+        i = self.find(node)
+        known = self._by_op.get(i)
+        if known is None:
+            known = self._by_op[i] = {}
+            for member in self.members[i]:
+                known.setdefault(member.op, []).append(member)
+        return known.get(op, ())
 
     def name(self, node: Node) -> Node:
         return self.best_name[self.find(node)] if node in self.number else node
@@ -153,6 +162,8 @@ class EGraph:
             return False
         self._link(a, b, reason)
         self.leader[j] = i
+        self._by_op.pop(i, None)
+        self._by_op.pop(j, None)
         old = self.members.pop(j)
         keys = {self.key(n) for n in self.members[i]}
         both = self.members[i] + [n for n in old if self.key(n) not in keys]

@@ -10,7 +10,8 @@ from typing import TypeAlias
 from refold.ir import OPS, Graph, Kind, Node
 from refold.ir.graph import topological
 from refold.ir.node import rebuild
-from refold.rules.match import Binding, Plain, arguments, matches, replacement
+from refold.rules.find import Binding
+from refold.rules.match import Plain, arguments, matches, replacement
 from refold.rules.rule import Rule
 
 # A chain of k moves through k ops takes k steps a value; more than this many is a pair of rules

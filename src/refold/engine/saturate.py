@@ -15,13 +15,13 @@ from refold.engine.normalise import Ban, Normaliser, index, same_type
 from refold.ir import Node
 from refold.ir.graph import within
 from refold.ir.node import rebuild
+from refold.rules.find import Binding
 from refold.rules.match import (
-    Binding,
     allowed,
+    candidates,
     instance,
     is_safe,
     match_next,
-    matches,
     replacement,
 )
 from refold.rules.rule import Rule
@@ -90,8 +90,11 @@ def saturate(
                 if banned and _is_banned(rule, node, banned, egraph):
                     continue
                 attempts += 1
+                ways = candidates(rule, node, egraph)
+                if ways == ():  # as nearly always
+                    continue
                 room = budget.instances - instances
-                new = list(islice(_applications(rule, node, egraph, seen), room))
+                new = list(islice(_applications(rule, node, ways, seen), room))
                 instances += len(new)
                 found.extend(new)
             if attempts > budget.attempts or instances >= budget.instances:
@@ -152,14 +155,16 @@ def merge(egraph: EGraph, rules: Iterable[Rule]) -> None:
 
 
 def _applications(
-    rule: Rule, node: Node, egraph: EGraph, seen: set[tuple[object, ...]]
+    rule: Rule, node: Node, ways: Iterable[Binding], seen: set[tuple[object, ...]]
 ) -> Iterator[Application]:
-    """The new ones: a node that is woken again has most of its instances from before."""
-    for found in matches(rule, node, egraph):
+    """The new ones: a node that is woken again has most of its instances from before, and what a
+    guard said of them is what it says."""
+    for found in ways:
         instance = (rule.name, node, *found.values())
         if instance not in seen:
             seen.add(instance)
-            yield from _apply(rule, (node,), found)
+            if allowed(rule, found) and is_safe(rule, found):
+                yield from _apply(rule, (node,), found)
 
 
 def _apply(rule: Rule, old: tuple[Node, ...], found: Binding) -> Iterator[Application]:

@@ -140,15 +140,18 @@ class Form:
         return tuple(found)
 
 
+def has(root: Node, form: Form) -> bool:
+    """Is this a sum or difference with a term of a form's op?"""
+    return root.op in SUMS and _is_combination(root) and form.op in _by_op(root)
+
+
 def pairs(root: Node, one: Form, other: Form) -> Iterator[tuple[Part, Part]]:
     """A term of either side of a sum or difference; those of one side have met each other.
 
     The first of a pair has the form `one`, the second the form `other`: of two forms that differ
     the first may be on either side, and the second, if it may be any value, a whole sum.
     """
-    if root.op not in SUMS or not _is_combination(root):
-        return
-    if one.op not in _by_op(root):
+    if not has(root, one):
         return
     for side in (0, 1) if one != other else (0,):
         seconds: dict[object, list[Part]] = {}

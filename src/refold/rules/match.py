@@ -1,13 +1,13 @@
 """Find a rule's left side in a graph, and build its right side.
 
-The matcher asks a `View` which nodes are equal to a given one: the directed pass answers with the
+A search asks a `View` which nodes are equal to a given one: the directed pass answers with the
 node itself, the e-graph with the node's whole class. So both engines share the rules and this file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from refold.ir import Node
 from refold.ir.bounds import Interval
@@ -15,26 +15,9 @@ from refold.ir.facts import bounds
 from refold.ir.graph import is_parametric
 from refold.rules import combination
 from refold.rules.combination import Part
+from refold.rules.find import Binding, View
 from refold.rules.rule import Hole, Rule
-from refold.rules.term import App, Num, Term, Value, Var
-
-Binding: TypeAlias = dict[str, Any]
-
-
-class View(Protocol):
-    """What a matcher must know about a graph."""
-
-    def equals(self, node: Node) -> Iterable[Node]:
-        """Nodes known to be equal to `node`, itself among them."""
-        ...
-
-    def name(self, node: Node) -> Node:
-        """One node that stands for all that are equal to `node`."""
-        ...
-
-    def parametric(self, node: Node) -> bool: ...
-
-    def bounds(self, node: Node) -> Interval: ...
+from refold.rules.term import App, Value, Var
 
 
 class Plain:
@@ -43,8 +26,8 @@ class Plain:
     def __init__(self) -> None:
         self._parametric: dict[Node, bool] = {}
 
-    def equals(self, node: Node) -> tuple[Node, ...]:
-        return (node,)
+    def equals(self, node: Node, op: str) -> tuple[Node, ...]:
+        return (node,) if node.op == op else ()
 
     def name(self, node: Node) -> Node:
         return node
@@ -65,43 +48,44 @@ def matches(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
             yield found
 
 
-def candidates(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
-    """Every way in which `node` has the form of the rule's left side, whatever its guard says."""
+def candidates(rule: Rule, node: Node, view: View) -> Iterable[Binding]:
+    """Every way in which `node` has the form of the rule's left side, whatever its guard says;
+    `()` where it is soon seen that there is none."""
     if rule.terms:
-        return _among_terms(rule, node, view)
-    return _match(rule.pattern, node, {}, rule.holes, view)
+        return _among_terms(rule, node, view) if combination.has(node, rule.forms[0]) else ()
+    return rule.finders[0](node, {}, view)
 
 
 def _among_terms(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
     """Every pair of terms of a combination of which a rule about terms speaks."""
-    first, second, rest = rule.two_terms
+    _, _, rest = rule.two_terms
     for a, b in combination.pairs(node, *rule.forms):
-        for found in _of_pair(first, second, a, b, rule.holes, view):
+        for found in _of_pair(rule, a, b, view):
             left = combination.without(node, a, b)
             if (left is None) == (rest is None):
                 yield found if rest is None else {**found, rest.name: left}
 
 
-def _of_pair(
-    first: Term, second: Term, a: Part, b: Part, holes: Mapping[str, Hole], view: View
-) -> Iterator[Binding]:
+def _of_pair(rule: Rule, a: Part, b: Part, view: View) -> Iterator[Binding]:
+    first, second, _ = rule.two_terms
     if isinstance(first, Var):
         if a.cancels(b):
             yield {first.name: a.value()}
         return
     assert isinstance(first, App) and isinstance(second, App)
-    (one, s), (other, t) = first.args, second.args
+    (_, s), (_, t) = first.args, second.args
     assert isinstance(s, Var) and isinstance(t, Var)
-    for found in _match(one, a.atom, {}, holes, view):
-        for both in _match(other, b.atom, found, holes, view):
+    one, other = rule.term_finders
+    for found in one(a.atom, {}, view):
+        for both in other(b.atom, found, view):
             yield {**both, s.name: a.coefficient(), t.name: b.coefficient()}
 
 
 def match_next(
     rule: Rule, position: int, node: Node, found: Binding, view: View
-) -> Iterator[Binding]:
+) -> Iterable[Binding]:
     """Extend a binding by a further left side of a rule that has several."""
-    return _match(rule.patterns[position], node, found, rule.holes, view)
+    return rule.finders[position](node, found, view)
 
 
 def allowed(rule: Rule, found: Binding) -> bool:
@@ -150,7 +134,9 @@ def sizes_agree(holes: Mapping[str, Hole], found: Mapping[str, Any]) -> bool:
     known: dict[str, Any] = {}
     spatial_rank = len(found.get("strides", ()))
     for name, hole in holes.items():
-        wanted, shape = hole.sizes(spatial_rank), found[name].shape if hole.dims else ()
+        if not hole.dims:
+            continue
+        wanted, shape = hole.sizes(spatial_rank), found[name].shape
         if hole.is_of_images and any(size != 1 for size in shape[: -len(wanted)]):
             return False
         for letter, size in zip(wanted, shape[-len(wanted) :], strict=True):
@@ -162,55 +148,3 @@ def sizes_agree(holes: Mapping[str, Hole], found: Mapping[str, Any]) -> bool:
             elif known.setdefault(letter[0], size) != size:
                 return False
     return True
-
-
-def _match(
-    term: Term, node: Node, found: Binding, holes: Mapping[str, Hole], view: View
-) -> Iterator[Binding]:
-    if isinstance(term, Var):
-        known = found.get(term.name)
-        if known is not None:
-            if view.name(known) is view.name(node):
-                yield found
-            return
-        hole = holes[term.name]
-        if hole.parametric and not view.parametric(node):
-            return
-        if hole.nonnegative and not view.bounds(node)[0] >= 0:
-            return
-        if hole.nonpositive and not view.bounds(node)[1] <= 0:
-            return
-        yield {**found, term.name: view.name(node)}
-    elif isinstance(term, Num):
-        if node.op == "scalar" and node["value"] == term.value:
-            yield found
-    elif isinstance(term, App):
-        for same in view.equals(node):
-            if same.op == term.op and len(same.inputs) == len(term.args):
-                yield from _match_app(term, same, found, holes, view)
-
-
-def _match_app(
-    term: App, node: Node, found: Binding, holes: Mapping[str, Hole], view: View
-) -> Iterator[Binding]:
-    if term.attrs:
-        found = dict(found)
-        for (_, wanted), (_, value) in zip(term.attrs, node.attrs, strict=True):
-            expected = found.setdefault(wanted.name, value) if isinstance(wanted, Var) else wanted
-            if expected != value or type(expected) is not type(value):
-                return
-    args = term.args
-    if len(args) == 1:
-        yield from _match(args[0], node.inputs[0], found, holes, view)
-    elif len(args) == 2:
-        a, b = node.inputs
-        for first in _match(args[0], a, found, holes, view):
-            yield from _match(args[1], b, first, holes, view)
-        if node.row.commutative and a is not b:
-            for first in _match(args[0], b, found, holes, view):
-                yield from _match(args[1], a, first, holes, view)
-    else:
-        partial = [found]
-        for arg, child in zip(args, node.inputs, strict=True):
-            partial = [f for p in partial for f in _match(arg, child, p, holes, view)]
-        yield from partial

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from refold.ir import OPS
 from refold.rules.combination import SUMS, Form
+from refold.rules.find import Finder, finder
 from refold.rules.term import App, Term, Var
 
 Exact = Literal["bits", "reals", "finite"]
@@ -166,6 +167,17 @@ class Rule:
             return first == second
         products = [t for t in (first, second) if isinstance(t, App) and t.op == "mul"]
         return len(products) == 2 and all(isinstance(t.args[1], Var) for t in products)
+
+    @cached_property
+    def finders(self) -> tuple[Finder, ...]:
+        """What finds each left side."""
+        return tuple(finder(p, self.holes) for p in self.patterns)
+
+    @cached_property
+    def term_finders(self) -> tuple[Finder, ...]:
+        """Of a rule about two terms with factors: what finds either, its factor aside."""
+        terms = (t for t in self.two_terms[:2] if isinstance(t, App))
+        return tuple(finder(t.args[0], self.holes) for t in terms)
 
     @cached_property
     def two_terms(self) -> tuple[Term, Term, Var | None]:
