@@ -36,8 +36,9 @@ PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
 matrix:
 	bench/matrix.sh "$(TORCHES)" "$(PYTHONS)"
 
+# Fifteen processes import refold: who asks Python to keep no bytecode has all compiled by each.
 demo: $(VENV)/ready
-	$(RUN) bench/demo.py
+	PYTHONDONTWRITEBYTECODE= $(RUN) bench/demo.py
 
 # What every change must pass, and everything: tests/tiers.py says what the first leaves to the second.
 test: TIER =

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import gc
 import signal
 import subprocess
 import sys
@@ -26,7 +27,8 @@ from refold.judge.wire import forkserver
 if TYPE_CHECKING:
     from refold.judge.verdict.verdict import Verdict
 
-_MAIN = "from refold.judge.aside import main; main()"
+# without Python's search for garbage among what is imported, all of which lives on
+_MAIN = "import gc; gc.disable(); from refold.judge.aside import main; main()"
 # of freed memory so much stays for the next tensors: new pages cost as much as what is done there
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 29)}
 
@@ -137,6 +139,8 @@ def main() -> None:
         forkserver.expect()
         from refold.judge.run import judge
 
+        gc.freeze()
+        gc.enable()
         while True:
             asked: Mapping[str, Any] = pipe.recv()
             sys.path[:] = asked["path"]

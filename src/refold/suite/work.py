@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -38,9 +39,12 @@ def main() -> int:
 
 
 def _report(spec: dict[str, Any], step: Any) -> dict[str, Any]:
+    gc.disable()  # what is imported lives on
     from refold.report import commands
     from refold.suite.sizes import sizes
 
+    gc.freeze()
+    gc.enable()
     sets = list(spec["sets"])
     try:
         if spec["eager_seconds"] is not None:

@@ -17,10 +17,12 @@ import signal
 import socket
 import sys
 
-import torch
+gc.disable()  # what is imported lives on: to look for garbage among it takes a fifth of the time
 
-from refold.judge.wire.forkserver import TOKEN
-from refold.judge.worker import serve
+import torch  # noqa: E402
+
+from refold.judge.wire.forkserver import TOKEN  # noqa: E402
+from refold.judge.worker import serve  # noqa: E402
 
 # Where there is one, lives make an optimizer of torch.optim's, which imports torch._dynamo: seconds
 # that the server spends when nobody asks for anything.
@@ -100,6 +102,7 @@ def _share() -> None:
     """Let children share the pages of all objects as long as nobody writes to them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def main() -> None:
