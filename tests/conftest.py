@@ -26,6 +26,8 @@ if "CXX" not in os.environ:  # before anything reads it: Inductor does when it i
     os.environ.setdefault("REFOLD_CACHE", str(Path(_FOLDER.name, "cache")))
 # what captures make lives on: to look at it for garbage so often takes a twelfth of all of Python
 gc.set_threshold(10_000, 10, 10)
+gc.disable()  # until all is imported, which lives on and is never looked at
+ONE_THREAD = ("tests/rules/", "tests/engine/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,6 +48,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     config.hook.pytest_deselected(items=[i for i in items if not tiers.is_kept(i.nodeid)])
     items[:] = [i for i in items if tiers.is_kept(i.nodeid)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One thread where PyTorch computes a few numbers at a time: two of them wait for each other
+    half of the time."""
+    import torch  # not before what is set above
+
+    before = torch.get_num_threads()
+    if request.node.nodeid.startswith(ONE_THREAD):
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)
