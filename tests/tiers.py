@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from tiers_of_judge import JUDGE, Row
+from tiers_of_kernels import KERNELS
 
 # models of the zoo: between them every family of kernels, every template, statistics, folds,
 # convolutions with their sums, attention, recurrence, masks, lookups, results of several kinds
@@ -30,7 +31,7 @@ TABLE: Mapping[str, Row] = {
         "Each is compiled three times; parts that drop are served as any other.", ("dropping",)
     ),
     "tests/test_page_code.py::test_the_code_runs": Row(
-        "Each is compiled, in a process of its own.", ("docs/how-to/logs.md",)
+        "Each is compiled, in a process of its own. What logs.md shows test_logs.py runs."
     ),
     **{
         f"tests/test_site.py::test_{name}": Row("Half a minute or more for each.")
@@ -39,8 +40,12 @@ TABLE: Mapping[str, Row] = {
     "tests/test_models.py::test_model_computes_the_same": Row(
         "Each is compiled, and most share rules and kernels. Random models run all the rest. Sums"
         " of convolutions take half a minute: their rules are proved, their plans run by PyTorch."
-        " Three are like others here, and test_dtypes.py has them in 16 bits or float64.",
-        (*ZOO, "!ConvolutionSums", "!Attention", "!GroupAndInstanceNorm", "!MaskAndWhere"),
+        " Three are like others here, and test_dtypes.py has them in 16 bits or float64. So is the"
+        " block of a residual network: test_random_convolutions.py has its kernels.",
+        (
+            *(*ZOO, "!ConvolutionSums", "!Attention", "!GroupAndInstanceNorm", "!MaskAndWhere"),
+            *("!ResidualBlock", "!TwoHeads", "!RmsNormAndGlu"),
+        ),
     ),
     "tests/test_models.py::test_model_is_written_for_cuda": Row(
         "Each is captured. The emulator and the golden files read the same text.",
@@ -108,6 +113,10 @@ TABLE: Mapping[str, Row] = {
         "The samples are compiled once for each dtype; test_dtypes.py has models in the others.",
         ("dtype0-*",),
     ),
+    "tests/test_random_convolutions.py::test_results_of_any_width": Row(
+        "Of each kind of strips the least width, those on either side of a tile's, and several.",
+        ("*-4-4", "*-7-5", "*-61-4", "*-66-5", "*-130-4"),
+    ),
     "tests/test_random_convolutions.py::test_a_fault_is_seen": Row(
         "The other faults are of the same kernels and seen by the same comparison.",
         ("a stage is read before it is there", "a row is read before it is there"),
@@ -116,8 +125,32 @@ TABLE: Mapping[str, Row] = {
         "The least, the usual and the largest.", ("1e-30", "1.0", "1e+30")
     ),
     "tests/test_convolutions.py::test_special_values_are_where_the_definition_has_them": Row(
-        "An infinity of either sign goes the same way; a large value is one that rounds to none.",
-        ("*", "!*--inf-*", "!weight-1e+38-*", "!image-1e+38-strips*"),
+        "An infinity of either sign goes the same way; a large value is one that rounds to none."
+        " The classes of one schedule differ in their products alone.",
+        (
+            *("*", "!*--inf-*", "!weight-1e+38-*", "!image-1e+38-strips*"),
+            *("!*-patches of fp32 class", "image-nan-patches of fp32 class"),
+        ),
+    ),
+    "tests/test_convolutions.py::test_columns_of_any_size_keep_their_bits": Row(
+        "Each is run by emulated threads: one of each family of kernels.",
+        ("ieee", "patches", "strips of slim tiles"),
+    ),
+    "tests/test_equal_rows.py::test_kernels_of_the_cpu": Row(
+        "Each is compiled: plain and down, by a root, by a deviation, and of several axes.",
+        (
+            *("several axes", "standardised", "standardised by hand", "standardised columns"),
+            *("layer norm", "range", "over the deviation"),
+        ),
+    ),
+    "tests/test_norm_rows.py::test_kernels_of_the_cpu": Row(
+        "Each is compiled: one of each kind of axes, and what is written by hand.",
+        ("layer norm*", "group norm", "batch norm", "by hand", "variance and mean"),
+    ),
+    "tests/test_norm_rows.py::test_kernels_of_cuda": Row("Each is compiled.", ("layer norm",)),
+    "tests/test_biases.py::test_kernels_add_it": Row(
+        "Each is compiled: each reader, both kinds of convolutions and both layouts of images.",
+        ("*-False-False", "*-True-True"),
     ),
     "tests/test_recurrent.py::test_shapes_strides_and_values": Row(
         "Each is compiled: one of each cell, with and without what else there is.",
@@ -174,42 +207,6 @@ TABLE: Mapping[str, Row] = {
         "Each is compiled; others are seen by the same comparison.", ("a warp is left out",)
     ),
     "tests/test_examples.py::test_the_kernels_compile": Row("nvcc takes a minute for both."),
-    "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
-        "A minute of nvcc. A spill costs speed, no result; the emulator finds what is wrong."
-    ),
-    "tests/kernels/test_cuda_compile.py::test_kernels_of_ampere_fit_smaller_gpus": Row(
-        "Half a minute of nvcc for each."
-    ),
-    "tests/kernels/test_cuda_emitted.py::test_it_compiles": Row(
-        "nvcc takes ten seconds for each.", ("PoolChain-*",)
-    ),
-    "tests/kernels/test_cuda_emitted.py::test_convolutions_compile": Row(
-        "nvcc takes six seconds for each.", ("64-tf32-broad-cuda:sm_80",)
-    ),
-    "tests/kernels/test_cuda_emitted.py::test_convolutions_of_other_forms_compile": Row(
-        "nvcc takes twelve seconds for each."
-    ),
-    "tests/kernels/test_cuda_emitted.py::test_convolutions_of_strips_compile": Row(
-        "nvcc takes six seconds for each; the emulator runs them."
-    ),
-    "tests/kernels/test_cuda_rows_compile.py::test_rows_and_columns_compile_without_spills": Row(
-        "nvcc takes some seconds for each.", ("Softmax",)
-    ),
-    "tests/kernels/test_cuda_rows_compile.py::test_other_dtypes_compile_without_spills": Row(
-        "nvcc takes some seconds for each."
-    ),
-    "tests/kernels/test_cuda_rows_compile.py::test_rows_and_columns_compile_for_sm_80": Row(
-        "nvcc takes some seconds for each."
-    ),
-    "tests/kernels/test_cuda_rows_compile.py::test_nor_is_what_products_read": Row(
-        "nvcc takes ten seconds for each."
-    ),
-    "tests/test_devices.py::test_products_compile_from_the_headers_of_ampere": Row(
-        "nvcc takes ten seconds for each, and all compile what sm_80 does."
-    ),
-    "tests/test_devices.py::test_each_family_compiles": Row(
-        "nvcc takes five seconds for each, and all compile the same headers."
-    ),
     **{
         f"tests/backend/test_kept.py::{name}": Row("Each is compiled, by Inductor too.")
         for name in (
@@ -226,6 +223,7 @@ TABLE: Mapping[str, Row] = {
             "test_training",
             "test_copies_and_pickles",
             "test_where_nothing_is_gained_the_reason_is_told",
+            "test_a_mode_that_no_file_serves_is_compiled_graph_by_graph",
             "test_what_torch_compile_does_not_run_is_kept",
         )
     },
@@ -257,6 +255,9 @@ TABLE: Mapping[str, Row] = {
     },
     "tests/backend/test_failures.py::test_an_error_of_ours_is_told_once_and_left_as_a_script": Row(
         "Four compilations and two processes."
+    ),
+    "tests/backend/test_failures.py::test_emitted_functions_have_all_that_they_name": Row(
+        "Each is compiled, by Inductor too; sm_90's have what sm_80's have.", ("cpu", "cuda:sm_90")
     ),
     "tests/backend/test_failures.py::test_explain_tells_of_each_graph": Row(
         "Compiled forward and backward; test_semantics.py compares what is told there."
@@ -307,50 +308,11 @@ TABLE: Mapping[str, Row] = {
     "tests/test_tune.py::test_a_direct_product_is_given_x_as_it_is": Row(
         "nvcc compiles both; tests/gpu runs such products on the emulator."
     ),
-    "tests/kernels/test_cpu_product.py::test_products_of_every_size": Row(
-        "Tails of every kind stay; sizes that are like others go.",
-        ("*", "!*-2-*", "!*-3-*", "!*-64-*", "!*-200-*", "!*-2", "!*-3", "!*-64", "!*-1200"),
-    ),
-    "tests/kernels/test_cpu_product.py::test_products_of_16_bits_round_once": Row(
-        "For PyTorch's own vectors, as they ship; products of float32 stay for all.",
-        ("*", "!DEFAULT-*"),
-    ),
-    "tests/kernels/test_cpu_product.py::test_products_of_float64": Row(
-        "Optimized as it ships, for each width of vectors; products of float32 stay for all.",
-        ("DEFAULT-*",),
-    ),
-    "tests/emulator/test_modules.py::test_model_computes_the_same": Row(
-        "Each is compiled and run by thousands of emulated threads.",
-        (
-            *("BatchNormTrain-cuda:sm_90", "CausalAttention-cuda:sm_90", "Residual-cuda:sm_90"),
-            "Chain-cuda:sm_80",
-        ),
-    ),
-    **{
-        f"tests/emulator/test_modules.py::{name}": Row("Compiled, and run by emulated threads.")
-        for name in (
-            "test_threads_of_one_stream_keep_their_workspace_apart",
-            "test_rows_of_a_batch_are_split_on_their_way_where_they_may_be",
-        )
-    },
-    "tests/emulator/test_kernels.py::test_products_as_they_are": Row(
-        "The same schedules run in tests/gpu; of five processors some share tiles.",
-        ("small_4-5", "generic-5"),
-    ),
-    "tests/emulator/test_kernels.py::test_products_with_a_fault": Row(
-        "Each is compiled: one of what a GPU's threads wait for, for each kind of kernels.",
-        ("shares are added before*", "a stage is read while it is copied"),
-    ),
-    "tests/emulator/test_kernels.py::test_rows_with_a_fault": Row(
-        "Each is compiled.", ("warps read parts*", "an empty part*")
-    ),
-    "tests/emulator/test_look.py::test_a_write_is_followed_one_call_late_and_told": Row(
-        "Each is compiled.", ("rows-64", "product-64")
-    ),
     "tests/test_tiers.py::test_a_seeded_fault_changes_a_text_that_is_there": Row(
         "A line that was changed for good reason is no fault; `make faults` asks for it, too."
     ),
     **JUDGE,
+    **KERNELS,
 }
 
 # files whose extensions are compiled as they ship also by the shorter command; see compiler.py

@@ -1,0 +1,90 @@
+"""What `make test` leaves to `make test-all` of the tests of kernels for themselves and of the
+emulator; see tiers.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tiers_of_judge import Row
+
+KERNELS: Mapping[str, Row] = {
+    "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
+        "A minute of nvcc. A spill costs speed, no result; the emulator finds what is wrong."
+    ),
+    "tests/kernels/test_cuda_compile.py::test_kernels_of_ampere_fit_smaller_gpus": Row(
+        "Half a minute of nvcc for each."
+    ),
+    "tests/kernels/test_cuda_emitted.py::test_it_compiles": Row(
+        "nvcc takes ten seconds for each.", ("PoolChain-*",)
+    ),
+    "tests/kernels/test_cuda_emitted.py::test_convolutions_compile": Row(
+        "nvcc takes six seconds for each.", ("64-tf32-broad-cuda:sm_80",)
+    ),
+    "tests/kernels/test_cuda_emitted.py::test_convolutions_of_other_forms_compile": Row(
+        "nvcc takes twelve seconds for each."
+    ),
+    "tests/kernels/test_cuda_emitted.py::test_convolutions_of_strips_compile": Row(
+        "nvcc takes six seconds for each; the emulator runs them."
+    ),
+    "tests/kernels/test_cuda_rows_compile.py::test_rows_and_columns_compile_without_spills": Row(
+        "nvcc takes some seconds for each.", ("Softmax",)
+    ),
+    "tests/kernels/test_cuda_rows_compile.py::test_other_dtypes_compile_without_spills": Row(
+        "nvcc takes some seconds for each."
+    ),
+    "tests/kernels/test_cuda_rows_compile.py::test_rows_and_columns_compile_for_sm_80": Row(
+        "nvcc takes some seconds for each."
+    ),
+    "tests/kernels/test_cuda_rows_compile.py::test_nor_is_what_products_read": Row(
+        "nvcc takes ten seconds for each."
+    ),
+    "tests/test_devices.py::test_products_compile_from_the_headers_of_ampere": Row(
+        "nvcc takes ten seconds for each, and all compile what sm_80 does."
+    ),
+    "tests/test_devices.py::test_each_family_compiles": Row(
+        "nvcc takes five seconds for each, and all compile the same headers."
+    ),
+    "tests/kernels/test_cpu_product.py::test_products_of_every_size": Row(
+        "Tails of every kind stay; sizes that are like others go.",
+        ("*", "!*-2-*", "!*-3-*", "!*-64-*", "!*-200-*", "!*-2", "!*-3", "!*-64", "!*-1200"),
+    ),
+    "tests/kernels/test_cpu_product.py::test_products_of_16_bits_round_once": Row(
+        "For PyTorch's own vectors, as they ship; products of float32 stay for all.",
+        ("*", "!DEFAULT-*"),
+    ),
+    "tests/kernels/test_cpu_product.py::test_products_of_float64": Row(
+        "Optimized as it ships, for each width of vectors; products of float32 stay for all.",
+        ("DEFAULT-*",),
+    ),
+    "tests/kernels/test_cpu_product.py::test_each_number_of_rows_by_two_threads": Row(
+        "Without vectors it takes ten times as long; products of each size stay.", ("AVX*",)
+    ),
+    "tests/emulator/test_modules.py::test_model_computes_the_same": Row(
+        "Each is compiled and run by thousands of emulated threads.",
+        (
+            *("BatchNormTrain-cuda:sm_90", "CausalAttention-cuda:sm_90", "Residual-cuda:sm_90"),
+            "Chain-cuda:sm_80",
+        ),
+    ),
+    **{
+        f"tests/emulator/test_modules.py::{name}": Row("Compiled, and run by emulated threads.")
+        for name in (
+            "test_threads_of_one_stream_keep_their_workspace_apart",
+            "test_rows_of_a_batch_are_split_on_their_way_where_they_may_be",
+        )
+    },
+    "tests/emulator/test_kernels.py::test_products_as_they_are": Row(
+        "The same schedules run in tests/gpu; of five processors some share tiles.",
+        ("generic-5",),
+    ),
+    "tests/emulator/test_kernels.py::test_products_with_a_fault": Row(
+        "Each is compiled: one of what a GPU's threads wait for, for each kind of kernels.",
+        ("shares are added before*", "a stage is read while it is copied"),
+    ),
+    "tests/emulator/test_kernels.py::test_rows_with_a_fault": Row(
+        "Each is compiled.", ("warps read parts*", "an empty part*")
+    ),
+    "tests/emulator/test_look.py::test_a_write_is_followed_one_call_late_and_told": Row(
+        "Each is compiled.", ("rows-64", "product-64")
+    ),
+}
