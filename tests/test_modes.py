@@ -4,6 +4,7 @@ batch norm that is frozen."""
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -96,3 +97,47 @@ def test_where_no_mode_is_asked_for_none_is_compared() -> None:
     with torch.no_grad():
         fast(x)
     assert refold.status(fast).fast, refold.status(fast).reason
+
+
+class Sets(Net):
+    """Whose forward sets modes. then: behind the batch norm."""
+
+    def __init__(self, first: Callable[[Net], object], then: Callable[[Net], object]) -> None:
+        super().__init__()
+        self.hooks = [first, then]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.hooks[0](self)
+        y = self.norm(self.drop(F.gelu(self.a(x))))
+        self.hooks[1](self)
+        return self.b(y).log_softmax(-1)
+
+
+def _nothing(m: Net) -> None:
+    pass
+
+
+SET_BY_FORWARD: dict[str, tuple[Callable[[Net], object], Callable[[Net], object], bool]] = {
+    "a part, before it runs": (lambda m: m.drop.train(), _nothing, True),
+    "a part, when it has run": (_nothing, lambda m: m.norm.eval(), True),
+    "its own": (lambda m: m.eval(), _nothing, False),
+    "another at each call": (_nothing, lambda m: m.drop.train(not m.drop.training), False),
+}
+
+
+@pytest.mark.parametrize("name", SET_BY_FORWARD)
+def test_modes_that_forward_sets_are_those_of_later_calls(name: str) -> None:
+    """Modes are eager's behind each call, and what is drawn under a seed, by graphs, too."""
+    *sets, served = SET_BY_FORWARD[name]
+    torch.manual_seed(0)
+    module, x = Sets(*sets).eval(), torch.randn(6, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fast = refold.optimize(copy.deepcopy(module), x, measure=False)
+    for mode in ("train", "eval"):
+        for one in (module, fast):
+            SETS[mode](one)
+        for _ in range(3):
+            _agree(fast, module, x)
+            assert [m.training for m in fast.modules()] == [m.training for m in module.modules()]
+        assert refold.status(fast).fast or not served, refold.status(fast).reason

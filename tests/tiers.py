@@ -30,6 +30,9 @@ TABLE: Mapping[str, Row] = {
     "tests/test_modes.py::test_each_part_has_its_own_mode": Row(
         "Each is compiled three times; parts that drop are served as any other.", ("dropping",)
     ),
+    "tests/test_modes.py::test_modes_that_forward_sets_are_those_of_later_calls": Row(
+        "Each is compiled, some by torch.compile, too.", ("a part, when it has run",)
+    ),
     "tests/test_page_code.py::test_the_code_runs": Row(
         "Each is compiled, in a process of its own. What logs.md shows test_logs.py runs."
     ),

@@ -310,7 +310,12 @@ def _made_by_graphs(
     why there is no file."""
     from refold.backend.whole import by_graphs
 
-    asked = BackendOptions(target=target, strict=options.strict, measure=options.measure)
+    asked = BackendOptions(
+        target=target,
+        strict=options.strict,
+        measure=options.measure,
+        eager_draws=not training,
+    )
     why = f"{why}; " if why else ""
     try:
         fast, report = by_graphs(module, examples, asked, training)

@@ -33,6 +33,7 @@ def refold(
     asked = BackendOptions.of(options)
     patches = dict(list_mode_options(mode)) if mode else {}
     patches |= {"triton.cudagraphs": True} if asked.graphs else {}
+    patches |= {"fallback_random": True} if asked.eager_draws else {}
     patches |= with_compared_kept()
     before = torch.compiler.config.cache_key_tag
     inner = functools.partial(_inner, asked, before)

@@ -16,7 +16,8 @@ class BackendOptions:
     price decide. check: while compiling, measure the error of what is ours beside eager's, and take
     Inductor's where it is larger than that of an emitted file may be. graphs: each graph is
     captured as a CUDA graph, as by mode="reduce-overhead". report: print a line for each graph that
-    is compiled.
+    is compiled. eager_draws: random numbers are those that eager draws under the same seed, by
+    PyTorch's own calls, and not Inductor's.
     """
 
     target: str | None = None
@@ -26,6 +27,7 @@ class BackendOptions:
     check: bool = True
     graphs: bool = False
     report: bool = False
+    eager_draws: bool = False
 
     def given(self) -> dict[str, Any]:
         """As a call would give them."""
@@ -39,7 +41,7 @@ class BackendOptions:
             if name not in OPTIONS:
                 raise ValueError(f"unknown option {name!r}; the options are {', '.join(OPTIONS)}")
         made = cls(**given)
-        for name in ("strict", "measure", "check", "graphs", "report"):
+        for name in ("strict", "measure", "check", "graphs", "report", "eager_draws"):
             if not isinstance(getattr(made, name), bool):
                 came = repr(getattr(made, name))
                 raise ValueError(f"expected the option {name} to be True or False, came {came}")

@@ -19,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from refold.capture.arguments import Arguments, Example
 from refold.capture.calls import VALUES
 from refold.capture.captured import Captured
-from refold.capture.kept import kept
+from refold.capture.kept import apart_of, kept
 from refold.capture.program import Lifted, blamed, exported
 from refold.capture.reader import Leak, Reader
 from refold.capture.twin import NoTwin, has_hooks, twin_of
@@ -79,10 +79,17 @@ def _captured(
     sizes = [(i, a) for i, t in enumerate(arguments.tensors) for a in range(t.dim())]
     but_leading = frozenset((i, a) for i, a in sizes if a)
     lifted: tuple[Lifted, ...] = ()
+    moved = False
     for attempt in itertools.count():
         program = None
         try:
+            before = twin.training, apart_of(twin)
             made = exported(twin, arguments, lifted, bound)
+            if (twin.training, apart_of(twin)) != before:
+                if moved or twin.training is not before[0]:
+                    raise CaptureError("forward changes the mode of the module, or of a part of it")
+                moved = True  # from now on it is what forward makes it
+                continue
             needed = _to_lift(twin, made.watch, lifted)
             if needed != lifted:
                 lifted = needed
