@@ -4,7 +4,8 @@
 
 On the GPU where there is one, at full size and one model at a time. Else on the CPU, at sizes at
 which eager takes about a tenth of a second, and two models side by side: one is derived, compiled
-or judged beside another, and who times is alone. `--full` takes the sizes of bench/results/cpu.csv.
+or judged beside another, and who times is alone; each is a process that is forked from one which
+has imported PyTorch (forked.py). `--full` takes the sizes of bench/results/cpu.csv.
 The emitted files stay in `out/`; open one.
 """
 
@@ -19,14 +20,29 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from rich import box
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from systems import PROBLEMS, SYSTEMS, System, machine, optimize, rows
+import forked
 
-from refold.report.terminal import seconds
+ON_GPU = os.path.exists("/dev/nvidiactl")
+if __name__ == "__main__" and not ON_GPU:
+    forked.begin()  # beside the imports of this process
+
+import torch  # noqa: E402
+from rich import box  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.live import Live  # noqa: E402
+from rich.table import Table  # noqa: E402
+from systems import (  # noqa: E402
+    PROBLEMS,
+    SYSTEMS,
+    System,
+    arguments,
+    machine,
+    optimize,
+    reported,
+    rows,
+)
+
+from refold.report.terminal import seconds  # noqa: E402
 
 KEPT = 3  # the exit code where the original is kept: no failure of the demo
 COLUMNS: dict[str, Literal["left", "right"]] = {
@@ -92,7 +108,11 @@ def main() -> int:
         return () if on_gpu else system.reduced if args.full else system.small
 
     def run(system: System) -> dict[str, Any]:
-        return optimize(system, sets(system), 1.0, out / f"{Path(system.file).stem}_fast.py")
+        file = out / f"{Path(system.file).stem}_fast.py"
+        if ON_GPU:
+            return optimize(system, sets(system), 1.0, file)
+        asked, turn = arguments(system, sets(system), 1.0, file), os.environ["REFOLD_TURNS"]
+        return reported(*forked.refold(asked, {"REFOLD_TURNS": turn}))
 
     table = Table(title=title(), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, side in COLUMNS.items():

@@ -93,10 +93,7 @@ def optimize(
     more: Sequence[str] = (),
 ) -> dict[str, Any]:
     """One `refold optimize` of at most `limit` seconds; its JSON report and exit code."""
-    command = [sys.executable, "-m", "refold", "optimize", str(PROBLEMS / system.file)]
-    command += ["-o", str(output), "--json", "--seconds", str(seconds), *more]
-    for pair in sets:
-        command += ["--set", pair]
+    command = [sys.executable, "-m", "refold", *arguments(system, sets, seconds, output, more)]
     # a session of its own, so that what hangs ends with the processes that it started
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, start_new_session=True, **pipes) as running:
@@ -105,10 +102,23 @@ def optimize(
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)
             return {"exit": 124, "error": f"no end after {limit:.0f} s"}
-    if running.returncode not in (0, 3):
-        return {"exit": running.returncode, "error": said.strip().splitlines()[-1:]}
+    return reported(running.returncode, out, said)
+
+
+def arguments(
+    system: System, sets: Sequence[str], seconds: float, output: Path, more: Sequence[str] = ()
+) -> list[str]:
+    """Of the command line, for one system."""
+    told = ["optimize", str(PROBLEMS / system.file), "-o", str(output), "--json"]
+    return [*told, "--seconds", str(seconds), *more, *(a for pair in sets for a in ("--set", pair))]
+
+
+def reported(code: int | None, out: str, said: str) -> dict[str, Any]:
+    """What `refold optimize` reported, and its exit code; or its last words."""
+    if code not in (0, 3):
+        return {"exit": 1 if code is None else code, "error": said.strip().splitlines()[-1:]}
     report: dict[str, Any] = json.loads(out)
-    return report | {"exit": running.returncode}
+    return report | {"exit": code}
 
 
 def rows(system: System, report: dict[str, Any], sets: Sequence[str]) -> Iterator[dict[str, Any]]:

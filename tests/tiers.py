@@ -33,6 +33,9 @@ TABLE: Mapping[str, Row] = {
     "tests/test_modes.py::test_modes_that_forward_sets_are_those_of_later_calls": Row(
         "Each is compiled, some by torch.compile, too.", ("a part, when it has run",)
     ),
+    "tests/test_demo.py::test_a_forked_command_prints_and_ends_as_a_started_one": Row(
+        "Two processes import PyTorch; the command line's tests start the same command."
+    ),
     "tests/test_page_code.py::test_the_code_runs": Row(
         "Each is compiled, in a process of its own. What logs.md shows test_logs.py runs."
     ),
