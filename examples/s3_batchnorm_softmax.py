@@ -6392,6 +6392,16 @@ def _refold_trains_alone(module: torch.nn.Module, name: str) -> bool:
     return own and any(isinstance(module, k) and name == n for k, n in _REFOLD_IN_TRAINING)
 
 
+def _refold_given_anew(model: torch.nn.Module) -> str | None:
+    """A name of the original's class that a class made of the fast one gives anew, or None: forward
+    may reach it. Its own forward may call the fast one's."""
+    classes = type(model).__mro__
+    made = next((i for i, c in enumerate(classes) if "_refold_made" in vars(c)), 0)
+    theirs = (c for c in classes[made + 1 :] if not c.__module__.startswith("torch."))
+    names = {name for c in theirs for name in vars(c) if not name.startswith("__")} - {"forward"}
+    return next((name for c in classes[:made] for name in vars(c) if name in names), None)
+
+
 def _refold_difference(
     model: torch.nn.Module,
     modules: Sequence[tuple[str, str, str, dict[str, Any]]],
@@ -6404,6 +6414,9 @@ def _refold_difference(
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
+    anew = _refold_given_anew(model)
+    if anew is not None:
+        return f"the class {type(model).__qualname__} has another {anew}"
     for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
@@ -6461,7 +6474,8 @@ class _RefoldRows:
             inside = f"{path}." if path else ""
             own = {p.removeprefix(inside) for p in assigned if p.startswith(inside)}
             rows += _refold_dict_rows(module, names.get(path, ()), own, root=not path)
-            kinds += (module, type(module))
+            if path or not hasattr(type(model), "_refold_twin"):  # a twin looks at its own class
+                kinds += (module, type(module))
             types[type(module)] = None
             for name in names.get(path, ()):
                 alike += _refold_containers(vars(module).get(name))

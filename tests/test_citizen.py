@@ -115,6 +115,71 @@ def test_an_emitted_module_is_freed_when_nobody_holds_it():
     assert not any("refold" in k for k in vars(module))
 
 
+class Doubled(Net):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+class Other(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+def test_its_class_is_changed_as_that_of_any_module(fast):
+    """To the original's, to one that is made of it, to any other, and back again."""
+    changed, x, kind = copy.deepcopy(fast), torch.randn(3, WIDTH), type(fast)
+    with torch.no_grad():
+        expected = twin.original(changed)(x)
+        for cls, wanted in ((Net, expected), (Doubled, expected * 2), (Other, x + 1)):
+            changed.__class__ = cls
+            assert type(changed) is cls and type(twin.original(fast)) is Net
+            torch.testing.assert_close(changed(x), wanted, rtol=2e-4, atol=2e-4)
+            assert type(pickle.loads(pickle.dumps(changed))) is cls
+        changed.__class__ = kind
+        agrees(changed)
+
+
+class Helped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.helped(self.map(x)).softmax(-1)
+
+    def helped(self, x):
+        return x * 2
+
+
+def test_a_class_made_of_a_twins_may_have_other_functions():
+    helped, x = (
+        refold.optimize(Helped(), torch.randn(4, WIDTH), measure=False),
+        torch.ones(3, WIDTH),
+    )
+    settle(helped)
+    helped.__class__ = type("More", (type(helped),), {"helped": lambda self, x: x * 3})
+    with torch.no_grad():
+        torch.testing.assert_close(helped(x), Helped.forward(helped, x), rtol=2e-4, atol=2e-4)
+        assert refold.status(helped).reason == "the class More has another helped"
+        kind = twin.fast_class(Helped)
+        then = {"forward": lambda self, x: kind.forward(self, x) * 2}
+        helped.__class__ = type("Then", (kind,), then)
+        torch.testing.assert_close(helped(x), Helped.forward(helped, x) * 2, rtol=2e-4, atol=2e-4)
+    assert refold.status(helped).fast
+
+
+def test_what_a_twin_holds_goes_with_it(fast):
+    known, one = len(twin._STATES), copy.copy(fast)
+    assert len(twin._STATES) == known + 1
+    one.itself = one  # which the original's attributes hold, too
+    del one
+    gc.collect()
+    assert len(twin._STATES) == known + 1  # while these live
+    del fast.itself
+    gc.collect()
+    assert len(twin._STATES) == known
+
+
 def test_wrong_calls_fail_as_the_originals():
     fast = refold.optimize(Tied(), torch.randn(4, WIDTH), measure=False)
     for args, kwargs in (((), {}), ((1, 2), {}), ((torch.randn(2, WIDTH),), {"y": 1})):

@@ -2,7 +2,8 @@
 
 A twin and its original share one `__dict__`: modes, parameters and settings changed through either
 are changed in both. All twins of modules of one class are of one class. What the kernels need lies
-beside, in a slot, and is no part of the state that is copied or pickled.
+beside, in a table, and is no part of the state that is copied or pickled: a twin has no slot that
+the original's class has not, so that its class may be changed as that of any module.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class State:
     the original forward, or None. grow: makes a program for a call that none fits, or gives None.
     graphs: in the place of programs, what has each graph of forward compiled by itself.
     measured: of each mode the times of the baselines over the kernels', by the baseline's name.
-    kept: of a mode, train or eval, that no program serves, why.
+    kept: of a mode, train or eval, that no program serves, why. twin: whose state it is,
+    which nothing in it may hold. kind: its class, when it was called last.
     """
 
     programs: list[tuple[Program, dict[str, Any]]] = field(default_factory=list)
@@ -81,6 +83,24 @@ class State:
     graphs: Graphs | None = None
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
+    twin: weakref.ref[torch.nn.Module] | None = None
+    kind: type | None = None
+
+
+_STATES: dict[int, State] = {}  # of each twin that lives, by its id
+
+
+def _give(fast: torch.nn.Module, state: State) -> State:
+    """Make a state that of a twin, for as long as this lives."""
+    key = id(fast)
+
+    def forget(_: object) -> None:
+        if _STATES.get(key) is state:
+            del _STATES[key]
+
+    state.twin = weakref.ref(fast, forget)
+    _STATES[key] = state
+    return state
 
 
 def bind(texts: str | Sequence[str], module: torch.nn.Module) -> torch.nn.Module:
@@ -91,7 +111,7 @@ def bind(texts: str | Sequence[str], module: torch.nn.Module) -> torch.nn.Module
     object.__setattr__(fast, "__dict__", module.__dict__)
     programs = [program(t, cls) for t in ([texts] if isinstance(texts, str) else texts)]
     held = weakref.ref(original(module))
-    object.__setattr__(fast, "_refold_state", State([(p, {}) for p in programs], original=held))
+    _give(fast, State([(p, {}) for p in programs], original=held))
     for made in programs:
         kind._refold_known.add(made)  # type: ignore[attr-defined]
         made.namespace._refold_file.reached(fast)
@@ -103,8 +123,7 @@ def bind_graphs(graphs: Graphs, module: torch.nn.Module) -> torch.nn.Module:
     kind = fast_class(original_class(type(module)))
     fast = kind.__new__(kind)
     object.__setattr__(fast, "__dict__", module.__dict__)
-    state = State(original=weakref.ref(original(module)), graphs=graphs)
-    object.__setattr__(fast, "_refold_state", state)
+    _give(fast, State(original=weakref.ref(original(module)), graphs=graphs))
     return fast
 
 
@@ -139,11 +158,10 @@ def original(fast: torch.nn.Module) -> torch.nn.Module:
 
 def state_of(fast: torch.nn.Module) -> State:
     """A twin's state; one that came by a constructor or a copy tries what its class knows."""
-    state: State | None = getattr(fast, "_refold_state", None)
+    state = _STATES.get(id(fast))
     if state is None:
         known = type(fast)._refold_known  # type: ignore[attr-defined]
-        state = State([(p, {}) for p in known])
-        object.__setattr__(fast, "_refold_state", state)
+        state = _give(fast, State([(p, {}) for p in known]))
     return state
 
 
@@ -161,20 +179,20 @@ def fast_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
 
 def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
-    compiling = torch.compiler.is_compiling
+    compiling, states = torch.compiler.is_compiling, _STATES
 
     @functools.wraps(cls.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if compiling():
             return cls.forward(self, *args, **kwargs)
-        try:
-            state = self._refold_state
-        except AttributeError:
-            state = state_of(self)
+        state = states.get(id(self)) or state_of(self)
         if state.graphs is not None:
             found = state.graphs.run(self, args, kwargs)
             state.reason = state.graphs.why
             return found
+        if state.kind is not type(self):  # it may have other functions that forward calls
+            state.kind = type(self)
+            _refresh(self)
         refusals = []
         for at, (tried, caches) in enumerate(state.programs):
             found = tried.attempt(self, caches, *args, **kwargs)
@@ -187,7 +205,7 @@ def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
         return _refused(state, cls, refusals, self, args, kwargs)
 
     names: dict[str, Any] = {
-        "__slots__": ("_refold_state",),
+        "__slots__": (),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
@@ -289,8 +307,7 @@ def _rebuilt(
     programs = [program(text, original_class(made_of or cls)) for text in texts]
     for one in programs:
         kind._refold_known.add(one)  # type: ignore[attr-defined]
-    state = State([(p, {}) for p in programs], grow=grow, graphs=graphs, kept=dict(kept or {}))
-    object.__setattr__(fast, "_refold_state", state)
+    _give(fast, State([(p, {}) for p in programs], grow=grow, graphs=graphs, kept=dict(kept or {})))
     return fast
 
 
