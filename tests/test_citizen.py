@@ -47,9 +47,11 @@ def test_a_pickle_reaches_another_process(fast, tmp_path):
         f"m = torch.load({str(path)!r}, weights_only=False)\n"
         "with torch.no_grad(): y = m(torch.ones(3, 64))\n"
         "import refold; s = refold.status(m); assert s.fast, s\n"
-        f"torch.save(y, {str(tmp_path / 'y.pt')!r})"
+        f"torch.save(y, {str(tmp_path / 'y.pt')!r})\n"
+        "sys.held = m  # until Python ends"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0 and "Exception ignored" not in done.stderr, done.stderr
     with torch.no_grad():
         expected = fresh(fast)(torch.ones(3, WIDTH))
     torch.testing.assert_close(torch.load(tmp_path / "y.pt"), expected, rtol=2e-4, atol=2e-4)

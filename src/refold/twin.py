@@ -92,14 +92,14 @@ _STATES: dict[int, State] = {}  # of each twin that lives, by its id
 
 def _give(fast: torch.nn.Module, state: State) -> State:
     """Make a state that of a twin, for as long as this lives."""
-    key = id(fast)
+    key, states = id(fast), _STATES  # where Python ends, this module's names go first
 
     def forget(_: object) -> None:
-        if _STATES.get(key) is state:
-            del _STATES[key]
+        if states.get(key) is state:
+            del states[key]
 
     state.twin = weakref.ref(fast, forget)
-    _STATES[key] = state
+    states[key] = state
     return state
 
 
