@@ -52,8 +52,9 @@ JUDGE: Mapping[str, Row] = {
         ),
     ),
     "tests/judge/test_copies.py::test_copy": Row(
-        "Each goes through every test: here one of each kind of inputs and states.",
-        ("dropout", "in_place", "optional", "running", "tied"),
+        "Each goes through every test: here one that writes, one that remembers, one that shares."
+        " What is drawn and what is left out have candidates of their own.",
+        ("in_place", "running", "tied"),
     ),
     "tests/judge/test_corpus.py::test_corpus": Row(
         "Nearly all that are broken, of every class, and the honest twins of one in five: copies"

@@ -56,6 +56,13 @@ KERNELS: Mapping[str, Row] = {
         "Optimized as it ships, for each width of vectors; products of float32 stay for all.",
         ("DEFAULT-*",),
     ),
+    "tests/kernels/test_functions.py::test_functions_are_accurate": Row(
+        "Each is compiled: our functions in every width, PyTorch's in the widest.",
+        ("ours-*", "pytorchs-AVX512"),
+    ),
+    "tests/kernels/test_vectors.py::test_every_function_has_the_bits_of_pytorchs": Row(
+        "Each is compiled: the widest, which is taken where there is a choice.", ("AVX512",)
+    ),
     "tests/kernels/test_cpu_product.py::test_each_number_of_rows_by_two_threads": Row(
         "Without vectors it takes ten times as long; products of each size stay.", ("AVX*",)
     ),
