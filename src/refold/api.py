@@ -119,7 +119,8 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     there = next((t.device for t in tensors if t.is_cuda), None)
     target = options["target"] or _target_at(there)
     # what is timed, and which target is the default, are questions of the model's own GPU
-    with torch.cuda.device(there) if there is not None else contextlib.nullcontext():
+    own = torch.cuda.device(there) if there is not None else contextlib.nullcontext()
+    with growth.ALONE, own:
         asked = Options(
             strict=options["strict"],
             unsafe=options["unsafe"],

@@ -23,7 +23,9 @@ from refold.runtime.calls import _refold_order
 MOST = 8  # further forms of one module that get kernels: a loop that generates has five or more
 TRIES = 12  # further forms that are tried: some cannot be captured
 _log = logging.getLogger("refold")
-_busy = threading.Lock()
+# a capture changes what the whole process has, such as how attributes of modules are read: one
+# thread optimizes at a time, and a call that would have kernels made meanwhile takes the original
+ALONE = threading.RLock()
 
 
 def title(cls: type) -> str:
@@ -113,7 +115,7 @@ class Growth:
             before, self.sized = self.sized, key
             if key != before:
                 return None
-        if key in self.tried or not _busy.acquire(blocking=False):
+        if key in self.tried or not ALONE.acquire(blocking=False):
             return None
         try:
             self.tried |= {key}
@@ -125,7 +127,7 @@ class Growth:
             self.none |= {key} if made is None else frozenset()
             return made
         finally:
-            _busy.release()
+            ALONE.release()
 
     def _made(
         self, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
