@@ -35,7 +35,8 @@ BOUNDED = {
     ("codegen/text.py", "name"): "what an expression names has been written before, by a stack",
     ("engine/explain.py", "short"): "the text is cut off at a depth",
     ("engine/normalise.py", "normal"): "one level for each rule in a row; `done` is the memo",
-    ("rules/match.py", "_match"): "as deep as the pattern, not as the graph",
+    ("rules/find.py", "finder"): "it reads a pattern, no graph",
+    ("rules/find.py", "find"): "as deep as the pattern, not as the graph",
 }
 
 
