@@ -46,7 +46,7 @@ test-all: TIER = --all
 # In three parts side by side: by themselves, each waits half of its time for workers and compilers.
 # They take about as long as each other (docs/testing.md); what is after the judge's tests has a
 # process of its own. Threads that wait for others must not spin on a core that another part needs.
-AFTER = tests/backend tests/test_random_convolutions.py
+AFTER = tests/backend tests/test_random_convolutions.py tests/kernels/test_cpu_product.py
 # tests of prices take the captures of samples that those of families make
 BESIDE = $(filter-out tests/test_cli.py tests/test_families.py tests/test_prices.py $(AFTER), \
 	$(wildcard tests/test_*.py))
