@@ -36,6 +36,9 @@ TABLE: Mapping[str, Row] = {
     "tests/test_demo.py::test_a_forked_command_prints_and_ends_as_a_started_one": Row(
         "Two processes import PyTorch; the command line's tests start the same command."
     ),
+    "tests/test_masks.py::test_a_mask_is_what_it_is_for_eager": Row(
+        "Each is compiled; between them all that looks at masks.", ("an encoder's", "a decoder's")
+    ),
     "tests/test_page_code.py::test_the_code_runs": Row(
         "Each is compiled, in a process of its own. What logs.md shows test_logs.py runs."
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -150,9 +151,14 @@ class Watch:
     @contextlib.contextmanager
     def _nested(self) -> Iterator[None]:
         """PyTorch's encoder takes padded places out in eval mode, and gives zeros there; not so
-        while it is followed. Where it would, capture ends."""
-        encoder = torch.nn.TransformerEncoder
-        forward = encoder.forward
+        while it is followed. Where it would, capture ends.
+
+        Its transformers look whether a mask is causal, and leave such a one away: the same function
+        as with the mask, if nothing that can be captured. And in eval mode the encoder's layer
+        takes a mask of numbers for one of truth values, where one kernel computes it."""
+        encoder, decoder = torch.nn.TransformerEncoder, torch.nn.TransformerDecoder
+        layer = torch.nn.TransformerEncoderLayer
+        forward, decode, attend = encoder.forward, decoder.forward, layer.forward
 
         def watching(
             own: torch.nn.TransformerEncoder,
@@ -169,13 +175,36 @@ class Watch:
                         "PyTorch's TransformerEncoder leaves padded places out in eval mode"
                         " (enable_nested_tensor), which cannot be captured"
                     )
-            return forward(own, src, mask, src_key_padding_mask, is_causal)
+            return forward(own, src, mask, src_key_padding_mask, is_causal is True)
 
+        def decoding(own: torch.nn.TransformerDecoder, *args: Any, **kwargs: Any) -> torch.Tensor:
+            given = signature.bind(own, *args, **kwargs)
+            given.arguments["tgt_is_causal"] = given.arguments.get("tgt_is_causal") is True
+            return decode(*given.args, **given.kwargs)
+
+        def attending(
+            own: torch.nn.TransformerEncoderLayer,
+            src: torch.Tensor,
+            src_mask: torch.Tensor | None = None,
+            src_key_padding_mask: torch.Tensor | None = None,
+            is_causal: bool = False,
+        ) -> torch.Tensor:
+            if src_mask is not None and src_mask.is_floating_point() and _is_one_kernel(own, src):
+                enabled = torch.backends.mha.get_fastpath_enabled()
+                self.queries["torch.backends.mha.get_fastpath_enabled()"] = enabled
+                src_mask = src_mask != 0 if enabled else src_mask
+            return attend(own, src, src_mask, src_key_padding_mask, is_causal)
+
+        signature = inspect.signature(decode)
+        layer.forward = attending  # type: ignore[method-assign, assignment]
         encoder.forward = watching  # type: ignore[method-assign, assignment]
+        decoder.forward = decoding  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             encoder.forward = forward  # type: ignore[method-assign]
+            decoder.forward = decode  # type: ignore[method-assign]
+            layer.forward = attend  # type: ignore[method-assign]
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[None]:
@@ -217,6 +246,21 @@ def _held(module: torch.nn.Module, name: str) -> Any:
 
 _NOTHING = object()
 _USUAL = vars(torch.nn.Module())
+
+
+def _is_one_kernel(layer: torch.nn.TransformerEncoderLayer, src: torch.Tensor) -> bool:
+    """Whether PyTorch computes an encoder's layer by one kernel, where no gradients are wanted."""
+    attention = layer.self_attn
+    return (
+        src.dim() == 3
+        and not layer.training
+        and attention.batch_first
+        and attention.in_proj_bias is not None
+        and attention._qkv_same_embed_dim
+        and bool(layer.activation_relu_or_gelu)
+        and layer.norm1.eps == layer.norm2.eps
+        and attention.num_heads % 2 == 0
+    )
 
 
 class _Layouts(TorchFunctionMode):
