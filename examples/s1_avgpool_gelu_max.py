@@ -2983,23 +2983,22 @@ RF_FN void wgmma_plain(float (&d)[64], uint64_t a, uint64_t b, bool add) {
                : "l"(a), "l"(b), "r"(int(add)));
 }
 
-// d[64 x 64] (+)= a[64 x 16] * b[64 x 16]^T in the First-th 32 registers: half of the former's columns.
-template <int First> RF_FN void wgmma_plain_half(float (&d)[64], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" RF_ACCUMULATORS_32
-               "}, %32, %33, p, 1, 1, 0, 0;\n}"
-               : RF_INOUT_8(d, 32 * First), RF_INOUT_8(d, 32 * First + 8), RF_INOUT_8(d, 32 * First + 16),
-                 RF_INOUT_8(d, 32 * First + 24)
-               : "l"(a), "l"(b), "r"(int(add)));
-}
-
-// d[64 x 40] (+)= a[64 x 16] * b[40 x 16]^T in the First-th 20 registers.
-template <int First> RF_FN void wgmma_plain_half(float (&d)[40], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %22, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n40k16.f32.f16.f16 {" RF_ACCUMULATORS_20
-               "}, %20, %21, p, 1, 1, 0, 0;\n}"
-               : RF_INOUT_8(d, 20 * First), RF_INOUT_8(d, 20 * First + 8), RF_INOUT_4(d, 20 * First + 16)
-               : "l"(a), "l"(b), "r"(int(add)));
+// d[64 x 64] (+)= a[64 x 16] * b[64 x 16]^T in the First-th 32 registers; or d[64 x 40] in the First-th 20, where they are
+// multiples of these.
+template <int First, int Sums> RF_FN void wgmma_plain_half(float (&d)[Sums], uint64_t a, uint64_t b, bool add) {
+  if constexpr (Sums % 20 == 0)
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %22, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n40k16.f32.f16.f16 {" RF_ACCUMULATORS_20
+                 "}, %20, %21, p, 1, 1, 0, 0;\n}"
+                 : RF_INOUT_8(d, 20 * First), RF_INOUT_8(d, 20 * First + 8), RF_INOUT_4(d, 20 * First + 16)
+                 : "l"(a), "l"(b), "r"(int(add)));
+  else
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" RF_ACCUMULATORS_32
+                 "}, %32, %33, p, 1, 1, 0, 0;\n}"
+                 : RF_INOUT_8(d, 32 * First), RF_INOUT_8(d, 32 * First + 8), RF_INOUT_8(d, 32 * First + 16),
+                   RF_INOUT_8(d, 32 * First + 24)
+                 : "l"(a), "l"(b), "r"(int(add)));
 }
 
 // wgmma_plain with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
@@ -4743,7 +4742,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_eba0fa16bc50"
+_REFOLD_NAME = "refold_sm_90_642e717d7486"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

@@ -199,6 +199,7 @@ FAULTS = (
         "(at.image + (joined.has(image) ? image : 0)) * kChannels",
         "at.image * kChannels",
         ("tests/test_random_convolutions.py", "-k", "joined and any_width"),
+        each=True,  # where values are computed, and where they are stored
     ),
     Fault(
         "warps do not wait for each other's partial results",

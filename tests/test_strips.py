@@ -267,3 +267,58 @@ def test_a_fault_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not error(module, fast, x) < 4e-7
     except RuntimeError:  # the emulator's own checks
         return
+
+
+@pytest.mark.parametrize("kind", ["tf32", "ieee"])
+@pytest.mark.parametrize(
+    "channels, tile, features, kernel",
+    [
+        (8, "slim", 20, (3, 3)),  # two taps a step, the last by itself
+        (7, "broad", 70, (2, 4)),
+        (3, "joined", 16, (1, 2)),
+        (40, "slim", 20, (3, 3)),
+    ],
+)
+def test_dark_places_beside_bright_ones_keep_their_bits(
+    kind: str, channels: int, tile: str, features: int, kernel: tuple[int, int]
+) -> None:
+    torch.manual_seed(0)
+    conv = nn.Conv2d(channels, features, kernel, bias=False)
+    module = nn.Sequential(conv, nn.ReLU()).eval()
+    x = torch.randn(4, channels, 6, 28)
+    x[..., 14:] *= 2.0**-40
+    fast = fast_of(module, [x], choice(kind, tile, STRIPS), SM_90)
+    with torch.no_grad():
+        assert introspect.fallback_reason(fast, [x]) is None
+        got, truth = fast(x)[..., 14:], truth_of(module, x)[..., 14:]
+    assert relative(got, truth) < (1e-3 if kind == "tf32" else 4e-7)
+
+
+@pytest.mark.parametrize("largest", [None, True])
+def test_kernels_that_fill_two_thirds_of_shared_memory(largest: bool | None) -> None:
+    torch.manual_seed(0)
+    pools = [] if largest is None else [nn.MaxPool2d(2)]
+    module = nn.Sequential(nn.Conv2d(64, 128, 3), nn.ReLU(), *pools).eval()
+    x = torch.randn(1, 64, 9, 20)
+    fast = fast_of(module, [x], choice("tf32", "broad", STRIPS), SM_90)
+    assert error(module, fast, x) < 1e-3
+
+
+@pytest.mark.parametrize("size, padding", [((5, 40), 1), ((4, 67), 0), ((3, 9), 1)])
+def test_two_phases_whose_rows_start_anywhere(size: tuple[int, int], padding: int) -> None:
+    torch.manual_seed(0)
+    made = nn.ConvTranspose2d(8, 24, 4, stride=2, padding=padding, output_padding=1)
+    shift = nn.Parameter(torch.randn(24, 1, 1))
+
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.made, self.shift = made, shift
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.made(x) - self.shift)
+
+    module, x = Shifted().eval(), torch.randn(3, 8, *size)
+    for tile in ("slim", "paired"):
+        fast = fast_of(module, [x], choice("tf32", tile, STRIPS), SM_90)
+        assert error(module, fast, x) < 1e-3

@@ -8,6 +8,16 @@ from collections.abc import Mapping
 from tiers_of_judge import Row
 
 KERNELS: Mapping[str, Row] = {
+    "tests/test_strips.py::test_dark_places_beside_bright_ones_keep_their_bits": Row(
+        "Each is compiled for the emulator; one has two taps a step in two pieces.",
+        ("8-slim-20-kernel0-ieee",),
+    ),
+    "tests/test_strips.py::test_kernels_that_fill_two_thirds_of_shared_memory": Row(
+        "As other strips, but for their size."
+    ),
+    "tests/test_strips.py::test_two_phases_whose_rows_start_anywhere": Row(
+        "Each is compiled twice; one has rows of more than a tile.", ("size0-1",)
+    ),
     "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
         "A minute of nvcc. A spill costs speed, no result; the emulator finds what is wrong."
     ),

@@ -63,7 +63,7 @@ PANELS = Kernels(
 )
 # of cuda/strip_rows.cuh: bytes that a block of Hopper can have, but for alignment and small tables;
 # places before a tile
-_SHARED, _MARGIN = 232448 - 512, 3
+_SHARED, _MARGIN = 232448 - 1024, 3
 # of a sum's products, from how many on PyTorch's library is taken to use TF32 where it is allowed
 LEAST_TF32, _MOST_TAPS_TF32 = 512, 4
 # features and products of a group below which most of a tile of the tensor cores is empty
@@ -119,8 +119,12 @@ class Convolution:
         pieces = 2 if kind == "ieee" else 1
         places = _MARGIN + 128 + self.axes[-1].reach
         deep = prod(self.kernel[:-2])  # taps, which are further channels of a row
-        octets = -(-self.channels // self.groups * deep // 16) * 2
-        weights = pieces * prod(self.kernel[-2:]) * octets * features * 16
+        row_channels, wide = self.channels // self.groups * deep, self.kernel[-1]
+        octets, taps = -(-row_channels // 16) * 2, prod(self.kernel[-2:])
+        if row_channels <= 8 and wide > 1 and not self.transposed:  # two taps a step, and zeros
+            octets, taps = 1, prod(self.kernel[-2:-1]) * (wide + wide % 2) + 1
+            places += wide % 2 * self.dilations[-1]
+        weights = pieces * taps * octets * features * 16
         slot = pieces * octets * places * 16 + -(-octets // 4) * (places + 1) * 4 + 16
         staged = 8 * 8 * (32 + 8) * 4  # the least of a row of each warp's eight features
         fit = max(0, _SHARED - weights - staged) // slot

@@ -15,29 +15,33 @@
 // one tap, by the scales of the places it met.
 //
 // Roles of the 512 threads:
-//   threads    role                                                       setmaxnreg   registers hold
-//   0-255      two producers, alternating: load, scale, convert rows      72           32 values of a place
-//   256-383    consumer warpgroup 0: wgmma, promotion, epilogue           184          64 sums, 64 of the next row
-//   384-511    consumer warpgroup 1                                       184          the same
-// Broad: a warpgroup has 64 of 128 features, both the same row of 128 places. Slim: both have the same 64 features, and
-// every other row. Joined: as Slim, and a tile has rows of two or four images next to each other, where they are short.
-// Paired: as Slim, of two phases along the width, 40 places of each instead of 64.
+//   role                                                     setmaxnreg   registers hold
+//   two producers, alternating: load, scale, convert rows    72, 80       32 values of a place
+//   two consumer warpgroups: wgmma, promotion, epilogue      184, 176     64 sums, 64 of the next tile
+// or, of Paired, where shared memory has room for the rows of three (consumers_of):
+//   one producer                                             104          32 values of a place, 32 of the next
+//   three consumer warpgroups                                136          40 sums, 40 of a short accumulator
+// Warpgroups take parts of rows in turns: 64 of the tile's features, of 128 places.
+// Broad: 128 features, so that a row has two parts. Slim: 64. Joined: as Slim, and a tile has rows of two or four images
+// next to each other, where they are short. Of two phases along the width a part has 64 places of each, Paired: 40.
 //
 // Volumes: a row of the result meets rows of several planes. Those of one height are one row in shared memory, whose
 // channels are (plane, channel); so a strip lies at one depth, and each row is converted once for each plane that meets it.
 //
 // Shared memory of a block (dynamic; bytes; of fp32 class weights and rows twice: hi, then lo):
-//   weights    taps of a plane x channels x features x 2   [tap][channel / 8][feature][8]; channels padded to 16 by zeros
+//   weights    taps of a plane x channels x features x 2   [tap][channel / 8][feature][8]; channels padded to 16 by zeros.
+//              Of up to 8 channels two taps next to each other are 16 products; an odd one's neighbour is zeros.
 //   rows       slots x channels x places x 2    slots modulo their number; places: 128 and what the taps reach beyond
 //   unscale    slots x (channels / 32) x (places + 1) x 4   of the places; of all of a row, or 0, or kAnyScale
-//   range      128 or 256                       the largest and the least value of each producer warp, of two batches
-//   stage      8 warps x 8 features x (32, 64 or 128 places + 8) x 4   by which a row goes from registers to memory
+//   range      128 to 512                       the largest and the least value of each producer warp, of two batches
+//   stage      8 or 12 warps x 8 features x (32, 64 or 128 places + 8) x 4   by which a row goes from registers to memory
 //   full, empty   8 each a slot                 mbarriers: 128 arrivals for each 32 channels; one of each consumer warp
 //
 // Timeline of a strip (3 x 3, Broad; slots of rows, numbers of rows):
 //   producers     0 1 2 3 | wait for 0 to be empty, 4 | 5 ...
 //   warpgroup 0      wait for 0 1 2 | wgmma of row 0 | release 0 | wait for 3 | wgmma of row 1, epilogue of 0 | release 1
 //   warpgroup 1      the same: while one waits or promotes, the other's wgmmas keep the tensor cores busy
+// Three consumers release rows before they store, while the others multiply.
 // Blocks stay, each with one tile of features, and take strip after strip: rows of one image and 128 columns.
 //
 // Pooled (strip_pooled.cuh): a warpgroup has all rows of a window one after the other, and stores windows alone.
@@ -77,9 +81,9 @@ template <int Slots> struct RowQueue {
   RF_FN void next_strip() { before += seen, seen = released = 0; }
 };
 
-// What a warpgroup computes at a time: a phase of a row of places, and of its tiles one.
+// What a warpgroup computes at a time: a phase of a row of places, of one of its tiles of places, of 64 of its features.
 struct StripTile {
-  int row, phase, along;
+  int row, phase, along, half;
 };
 
 template <class S, class Body>
@@ -87,33 +91,38 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
                         StripStorage<S, typename Body::Window>& shared, int group, int feature0, int first_unit) {
   using W = typename Body::Window;
   using Shape = StripShape<S, W>;
-  constexpr int kTogether = Shape::kTogether, kPhases = Shape::High::kPhases, kTilesEach = Shape::kTilesEach;
-  constexpr int kSums = Shape::kSums, kElements = Shape::kElements;
+  constexpr int kTogether = Shape::kTogether, kPhases = Shape::High::kPhases, kParts = Shape::kParts;
+  constexpr int kSums = Shape::kSums, kElements = Shape::kElements, kStep = S::kConsumers;
   constexpr bool kPooled = Body::kPoolHigh * Body::kPoolWide > 1;
   static_assert(!kPooled || (kPhases * kTogether == 1 && !S::kJoined && W::kPlaces <= 2), "windows of rows as they are");
   static_assert(!kReducesChannels<Body> || (kTogether == 1 && !S::kJoined), "places of one row and phase");
+  static_assert(!kReducesChannels<Body> || kParts == 1 || kStep == 2, "two warpgroups have a row's features");
   const ConvolutionLaunch& l = launch.of;
-  const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0) - kProducers;  // known to be uniform
+  const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0) - S::kProducers;  // known to be uniform
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  const int down = S::kMI == 2 ? 64 * warpgroup : 0;  // of the tile's features
-  const uint32_t weights = shared_address(shared.weights) + down * 16, rows = shared_address(shared.rows);
-  float unscale[2];  // of the features that this lane holds
+  const uint32_t weights = shared_address(shared.weights), rows = shared_address(shared.rows);
+  float unscale[S::kMI][2];  // of the features that this lane has
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
-    const int feature = feature0 + down + 16 * warp + 8 * h + lane / 4;
-    unscale[h] = feature < W::kFeatures ? l.unscale[group * W::kFeatures + feature] : 0.0f;
-  }
+  for (int half = 0; half < S::kMI; half++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int feature = feature0 + 64 * half + 16 * warp + 8 * h + lane / 4;
+      unscale[half][h] = feature < W::kFeatures ? l.unscale[group * W::kFeatures + feature] : 0.0f;
+    }
   RowQueue<Shape::kSlots> queue{shared_address(shared.full), shared_address(shared.empty)};
   int side = 0;  // of the stages, where channels are reduced
-  float sums[kSums];  // of the row that is stored next
+  float sums[kSums];  // of the tile that is stored next
 #pragma unroll
   for (int i = 0; i < kSums; i++) sums[i] = 0.0f;
-  // the first row of a strip, and tile of a row, that this warpgroup has
-  const int first = Shape::kRowStep == 2 ? warpgroup : 0, first_along = kTogether > kTilesEach ? warpgroup : 0;
 #pragma unroll 1
   for (long unit = first_unit; unit < launch.units; unit += launch.blocks) {
     const Strip<S, W> strip(launch, unit);
     const int all = strip.rows + Shape::kSpan - 1;
+    // Parts of rows, or of rows of windows, that warpgroups take in turns; a row's are its features' halves, then tiles.
+    const auto tile_of = [&](int item) {
+      const int part = item % kParts;
+      return StripTile{item / kParts, 0, part / S::kMI, part % S::kMI};
+    };
     const auto high_of = [&](const StripTile& t) { return (strip.high0 + t.row) * kPhases + t.phase; };
     const auto wide_of = [&](const StripTile& t) { return strip.wide0 * kTogether + kElements * t.along; };
     const auto place_of = [&](const StripTile& t) {
@@ -128,7 +137,7 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
     const auto row_of = [&](const StripTile& t) {
       const int shift = shift_of(t), begin = wide_of(t) == 0 ? shift : 0;
       const int end = min(kElements, l.images.made_wide - wide_of(t) + shift);
-      return RowOfResult{strip.image, group, feature0 + down + 16 * warp, place_of(t) - shift, begin, end};
+      return RowOfResult{strip.image, group, feature0 + 64 * t.half + 16 * warp, place_of(t) - shift, begin, end};
     };
     const auto joined_of = [&](long image) {
       if constexpr (S::kJoined) return JoinedImages{launch.pitch_log, launch.count - static_cast<int>(image)};
@@ -136,13 +145,14 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
     };
     // Of two phases before the next products are under way, whose sums are in registers, too (file 2: 1523 us behind them,
     // 1087 before); else, where registers suffice, meanwhile (8 -> 64 channels in fp32: 465 before, 392).
+    constexpr bool kRepairsFirst = kTogether == 2 && S::kStoresLater;
     const auto repair = [&](const StripTile& t, bool now) {
       if (now && __any_sync(kFullMask, !all_finite(sums)))
         repair_row<W, kTogether>(l, sums, row_of(t), joined_of(strip.image), lane);
     };
     const auto finalize = [&](const StripTile& t) {
       if (is_empty(t)) return;
-      repair(t, kTogether == 1);
+      repair(t, !kRepairsFirst);
       if constexpr (kReducesChannels<Body>) {
         reduce_row<S>(l, body, sums, row_of(t), shared.stage, side, warpgroup, warp, lane);
         side ^= 1;
@@ -151,16 +161,21 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
       constexpr bool kWhole = W::kFeatures % S::kTileRows == 0;
       auto& stage = shared.stage[4 * warpgroup + warp];
       const auto joined = joined_of(strip.image);
-      if (!l.in_fours) finalize_row<kTogether, false, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
-      else if constexpr (kTogether == 2) finalize_pairs<kWhole>(l, body, sums, row_of(t), lane);
-      else finalize_row<kTogether, true, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
+      if constexpr (kTogether == 2) {
+        if (l.in_fours) finalize_pairs<true, kWhole>(l, body, sums, row_of(t), lane);
+        else finalize_pairs<false, kWhole>(l, body, sums, row_of(t), lane);
+      } else {
+        if (l.in_fours) finalize_row<true, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
+        else finalize_row<false, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
+      }
     };
-    queue.release_each(kPooled ? first * Body::kPoolHigh : first, lane);
-    // A tile is stored while the tensor cores multiply the next one, where that is one chain. Nothing but that chain may
-    // give acc its values on the way: the assembler waits for the tensor cores where ways meet.
-    const auto compute = [&](auto phase, const StripTile& t, bool has_row, bool has_before, const StripTile& before) {
+    // The sums of a tile. meanwhile: what is done while the tensor cores multiply, where that is one chain. Nothing but that
+    // chain may give acc its values on the way: the assembler waits for the tensor cores where ways meet.
+    const auto compute = [&](auto phase, const StripTile& t, bool has_row, const auto& meanwhile) {
       const bool there = has_row && !is_empty(t);
       const int place = kMargin - shift_of(t) / kTogether + Shape::kTilePlaces * t.along;
+      const uint32_t of_half = weights + (S::kMI == 2 ? 64 * 16 * t.half : 0);
+      const auto unscale_of = [&](int h) { return one_of(t.half != 0, unscale[S::kMI - 1][h], unscale[0][h]); };
       float alike = 0.0f;
       if (there && !S::Mode::kSplit) alike = unscale_of_rows<S, W, phase.index>(shared, queue.before + t.row);
       if (!S::Mode::kSplit && alike != 0.0f) {
@@ -168,62 +183,74 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
         if (Shape::kHasEmpty)
 #pragma unroll
           for (int i = 0; i < kSums; i++) acc[i] = 0.0f;
-        multiply_rows<S, W, phase.index>(acc, weights, rows, queue.before + t.row, place);
-        if (!kPooled && has_before) finalize(before);
+        multiply_rows<S, W, phase.index>(acc, of_half, rows, queue.before + t.row, place);
+        meanwhile();
         wgmma_wait_group<0>();
 #pragma unroll
-        for (int i = 0; i < kSums; i++) sums[i] = acc[i] * (alike * unscale[i / 2 % 2]);
+        for (int i = 0; i < kSums; i++) sums[i] = acc[i] * (alike * unscale_of(i / 2 % 2));
       } else {
-        if (!kPooled && has_before) finalize(before);
+        meanwhile();
         if (!there) return;
         float partial[kSums];
-        multiply_and_promote<S, W, phase.index>(sums, partial, shared, weights, rows, queue.before + t.row, place, lane);
+        multiply_and_promote<S, W, phase.index>(sums, partial, shared, of_half, rows, queue.before + t.row, place, lane);
 #pragma unroll
-        for (int i = 0; i < kSums; i++) sums[i] *= unscale[i / 2 % 2];
+        for (int i = 0; i < kSums; i++) sums[i] *= unscale_of(i / 2 % 2);
       }
-      repair(t, kTogether == 2);
+      repair(t, kRepairsFirst);
     };
+    const auto nothing = [] {};
     if constexpr (kPooled) {
       constexpr int kHigh = Body::kPoolHigh;  // rows of a window, one after the other
       PooledRow<Body> pooled;
+      queue.release_each(min(tile_of(warpgroup).row * kHigh, all), lane);
 #pragma unroll 1
-      for (int row0 = first * kHigh; row0 < strip.rows; row0 += Shape::kRowStep * kHigh) {
+      for (int item = warpgroup; tile_of(item).row * kHigh < strip.rows; item += kStep) {
+        const StripTile window = tile_of(item);
+        const int row0 = window.row * kHigh, next = tile_of(item + kStep).row * kHigh;
         pooled.clear();
 #pragma unroll 1
         for (int row = row0; row < row0 + kHigh; row++) {
-          const StripTile t{row, 0, 0};
+          const StripTile t{row, 0, window.along, window.half};
           queue.wait(row + Shape::kSpan);
-          compute(Step<0>{}, t, true, false, t);
+          compute(Step<0>{}, t, true, nothing);
+          queue.release_each(min(row + 1 == row0 + kHigh ? next : min(row + 1, next), all), lane);
           repair(t, true);
           values_of_row(l, body, sums, row_of(t), lane);
           pooled.join(sums);
-          queue.release_each(min(row + 1 == row0 + kHigh ? row0 + Shape::kRowStep * kHigh : row + 1, all), lane);
         }
         constexpr bool kWhole = W::kFeatures % S::kTileRows == 0;
-        store_windows<kWhole>(body, pooled, row_of(StripTile{row0, 0, 0}), (strip.high0 + row0) / kHigh, strip.wide0,
-                              shared.stage[4 * warpgroup + warp], lane);
+        store_windows<kWhole>(body, pooled, row_of(StripTile{row0, 0, 0, window.half}), (strip.high0 + row0) / kHigh,
+                              strip.wide0, shared.stage[4 * warpgroup + warp], lane);
       }
       queue.release_each(all, lane);
       queue.next_strip();
       continue;
     }
+    queue.release_each(min(tile_of(warpgroup).row, all), lane);
+    StripTile before{};  // the tile whose sums are stored next, if there is one
+    bool has_before = false;
 #pragma unroll 1
-    for (int row = first;; row += Shape::kRowStep) {
-      const bool there = row < strip.rows;
-      if (there) queue.wait(row + Shape::kSpan);
-#pragma unroll 1
-      for (int along = first_along; along < first_along + kTilesEach; along++) {
-        const bool starts = along == first_along;
-        for_steps<kPhases>([&](auto phase) {
-          if (!there && (phase.index != 0 || !starts)) return;
-          const StripTile before{phase.index == 0 && starts ? row - Shape::kRowStep : row,
-                                 (phase.index + kPhases - 1) % kPhases,
-                                 phase.index != 0 ? along : starts ? first_along + kTilesEach - 1 : along - 1};
-          compute(phase, StripTile{row, phase.index, along}, there, phase.index != 0 || !starts || row > first, before);
-        });
-      }
+    for (int item = warpgroup;; item += kStep) {
+      const StripTile first = tile_of(item);
+      const bool there = first.row < strip.rows;
+      if (there) queue.wait(first.row + Shape::kSpan);
+      else if (!S::kStoresLater) break;
+      for_steps<kPhases>([&](auto phase) {
+        if (!there && phase.index != 0) return;
+        const StripTile t{first.row, phase.index, first.along, first.half};
+        if constexpr (S::kStoresLater) {
+          compute(phase, t, there, [&] {
+            if (has_before) finalize(before);
+          });
+          before = t, has_before = true;
+        } else {
+          compute(phase, t, true, nothing);
+          if (phase.index == kPhases - 1) queue.release(min(tile_of(item + kStep).row, all), lane);
+          finalize(t);
+        }
+      });
       if (!there) break;
-      queue.release(min(row + Shape::kRowStep, all), lane);
+      if (S::kStoresLater) queue.release(min(tile_of(item + kStep).row, all), lane);
     }
     queue.release(all, lane);
     queue.next_strip();
@@ -242,7 +269,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shape::kSlots; i++) {
       mbarrier_init(shared_address(&shared.full[i]), Shape::kChunks * kWarpgroupThreads);
-      mbarrier_init(shared_address(&shared.empty[i]), S::kConsumerWarps);
+      mbarrier_init(shared_address(&shared.empty[i]), 4 * S::kConsumers);
     }
     fence_mbarrier_init();
   }
@@ -252,11 +279,11 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   fence_proxy_async();
   __syncthreads();
   launch_dependent_grids();
-  if (threadIdx.x < kProducers * kWarpgroupThreads) {
-    setmaxnreg_dec<72>();
+  if (threadIdx.x < S::kProducers * kWarpgroupThreads) {
+    setmaxnreg_dec<S::kProducerRegisters>();
     produce_rows<S, W>(launch, shared, group, first_unit);
   } else {
-    setmaxnreg_inc<184>();
+    setmaxnreg_inc<S::kConsumerRegisters>();
     consume_rows<S>(launch, body, shared, group, feature0, first_unit);
   }
 }
@@ -264,8 +291,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 template <class M, class Tile, class Body>
 Error run_convolution(Strips<M, Tile>, const Body& body, const ConvolutionLaunch& of, long count,
                       const Device& device, cudaStream_t stream) {
-  using S = Strips<M, Tile>;
   using W = typename Body::Window;
+  using S = Strips<M, Tile, consumers_of<Strips<M, Tile>, W>()>;
   using Shape = StripShape<S, W>;
   if (device.major != 9)
     return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);

@@ -110,16 +110,44 @@ RF_FN void store_some(const Body& body, const Vec4& v, long row, const RowOfResu
     if (along + e >= at.begin && along + e < at.end) body.store(row, at.place + along + e, v.x[e]);
 }
 
+// What follows on each element, two pairs of places at a time, which a lane has of each sixteen.
+template <bool InFours, bool kWhole, class Body, class Joined>
+RF_FN void values_of_pairs(const ConvolutionLaunch& l, const Body& body, float (&acc)[64], const RowOfResult& at,
+                           const Joined& joined, int lane) {
+  using W = typename Body::Window;
+  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {  // of eight features
+    const int feature = at.feature0 + 8 * h + lane / 4;
+    const int channel = at.group * W::kFeatures + (kWhole ? feature : min(feature, W::kFeatures - 1));
+    // a place that there is: of the last rows of an image, those behind it are not the row's
+    const auto there = [&](int place, int vector) { return min(at.place + joined.along_of(place), l.images.places - vector); };
+#pragma unroll
+    for (int i = 2 * h; i < 64; i += 8) {
+      const int place = fragment_place<1>(i, lane), image = joined.image_of(place);
+      const long row = (at.image + (joined.has(image) ? image : 0)) * kChannels + channel;
+      const Vec4 v(make_float4(acc[i], acc[i + 1], acc[i + 4], acc[i + 5]));
+      Vec4 w;
+      if constexpr (InFours) {
+        w = body.value(v, row, channel, PairsAt{there(place, 2), there(place + 8, 2)});
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; e++) w.x[e] = body.value(Real(v.x[e]), row, channel, there(place + e % 2 + e / 2 * 8, 1));
+      }
+      acc[i] = w.x[0], acc[i + 1] = w.x[1], acc[i + 4] = w.x[2], acc[i + 5] = w.x[3];
+    }
+  }
+}
+
 // A row of a strip's result, 16 features of a warp. kWhole: no tile has features that there are not. acc: scaled back.
-// InFours: rows are moved so that they start at multiples of 16 bytes; else each feature's may start anywhere. Of two phases
-// together such rows are finalize_pairs'.
-template <int Together, bool InFours, bool kWhole, class Body, class Joined, class Stage, int Sums>
-RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&acc)[Sums], const RowOfResult& at,
+// InFours: rows are moved so that they start at multiples of 16 bytes; else each feature's may start anywhere.
+template <bool InFours, bool kWhole, class Body, class Joined, class Stage>
+RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&acc)[64], const RowOfResult& at,
                         const Joined& joined, Stage& stage, int lane) {
   using W = typename Body::Window;
   constexpr long kChannels = long(W::kGroups) * W::kFeatures;
   constexpr int kCols = Stage::kCols, kEach = kCols / 4, kAtOnce = 32 / kEach;  // lanes of a feature; features of a warp
-  constexpr int kPieces = (2 * Sums + kCols - 1) / kCols, kPhase = Sums / 2;
+  constexpr int kPieces = 128 / kCols;
   // Ends of rows are stored after what is whole, all at once. Of long bodies in pieces that was slower (mish and tanh of
   // volumes: 1515 us, 1109 so).
   constexpr bool kEndsLater = !Body::kLong || kPieces == 1;
@@ -138,46 +166,21 @@ RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&ac
   const auto there = [&](int place, int vector) { return min(at.place + joined.along_of(place), l.images.places - vector); };
   // What follows on each element, while it is in registers: all 64 at once. Long bodies, of which the instructions' cache
   // would not have room for as many, when values are taken up again, and few at a time.
-#pragma unroll
-  for (int h = 0; h < (Body::kLong ? 0 : 2); h++) {  // of eight features
-    const int channel = channel_of(8 * h + quad);
-#pragma unroll
-    for (int i = 2 * h; i < Sums / Together; i += Together == 2 ? 4 : 8) {
-      const int next = Together == 2 ? i + kPhase : i + 1, last = Together == 2 ? i + 1 : i + 4;
-      const int behind = Together == 2 ? i + kPhase + 1 : i + 5, place = fragment_place<Together, Sums>(i, lane);
-      const long row = row_of(8 * h + quad, joined.image_of(place));
-      const Vec4 v(make_float4(acc[i], acc[next], acc[last], acc[behind]));
-      Vec4 w;
-      if constexpr (InFours) {
-        w = body.value(v, row, channel, PairsAt{there(place, 2), there(place + 8, 2)});
-      } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const int of_tile = Together == 2 ? place + e : place + e % 2 + e / 2 * 8;
-          w.x[e] = body.value(Real(v.x[e]), row, channel, there(of_tile, 1));
-        }
-      }
-      acc[i] = w.x[0], acc[next] = w.x[1], acc[last] = w.x[2], acc[behind] = w.x[3];
-    }
-  }
+  if constexpr (!Body::kLong) values_of_pairs<InFours, kWhole>(l, body, acc, at, joined, lane);
   // 64 bytes of a row are whole sectors, of 32: where a piece of it begins in the middle of one, all move on by four places.
   constexpr bool kMoves = InFours && kPieces > 1 && Joined::kOne;
   const auto moved_of = [&](long row) { return kMoves && ((row * l.images.places + at.place) & 4) != 0 ? 4 : 0; };
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const bool moved = moved_of(row_of(8 * h + quad, 0)) != 0, ahead = moved && pair < 4;
-    const int to = Together == 2 ? 2 * pair : moved ? (pair + 4) % 8 : pair;
+    const int to = moved ? (pair + 4) % 8 : pair;
 #pragma unroll
     for (int piece = 0; piece < kPieces; piece++) {
       float* of_quad = stage.at[quad] + to;
 #pragma unroll
-      for (int j = 0; j < kCols / 8 / Together; j++) {  // of eight places of each phase
-        const int i = 4 * (piece * kCols / 8 / Together + j) + 2 * h, next = (i + 4) % Sums;
-        if (i >= Sums / Together) continue;
-        if constexpr (Together == 2)
-          *reinterpret_cast<float4*>(of_quad + 16 * j) =
-              make_float4(acc[i], acc[kPhase + i], acc[i + 1], acc[kPhase + 1 + i]);
-        else if constexpr (kMoves)
+      for (int j = 0; j < kCols / 8; j++) {  // of eight places
+        const int i = 4 * (piece * kCols / 8 + j) + 2 * h, next = (i + 4) % 64;
+        if constexpr (kMoves)
           *reinterpret_cast<float2*>(of_quad + 8 * j) =
               make_float2(one_of(ahead, acc[next], acc[i]), one_of(ahead, acc[next + 1], acc[i + 1]));
         else
@@ -268,43 +271,83 @@ RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&ac
   }
 }
 
-// As finalize_row, of two phases together, in fours: a lane has four elements next to each other as they are.
-template <bool kWhole, class Body, int Sums>
+// As finalize_row, of two phases together: a lane has four elements next to each other as they are. Where rows start
+// anywhere, each lane moves on to the next multiple of 16 bytes, by up to three elements of the lane behind it.
+template <bool InFours, bool kWhole, class Body, int Sums>
 RF_FN void finalize_pairs(const ConvolutionLaunch& l, const Body& body, const float (&acc)[Sums], const RowOfResult& at,
                           int lane) {
   using W = typename Body::Window;
-  constexpr int kAll = Sums / 8, kPhase = Sums / 2;  // pieces of 16 places
+  constexpr int kAll = Sums / 8, kPhase = Sums / 2;  // pieces of 16 elements
   constexpr long kChannels = long(W::kGroups) * W::kFeatures;
-  const int first = 4 * (lane % 4);  // of 16 places
+  const int first = 4 * (lane % 4);  // of 16 elements
 #pragma unroll 1
   for (int h = 0; h < 2; h++) {  // of eight features
     const int feature = at.feature0 + 8 * h + lane / 4;
     const bool mine = kWhole || feature < W::kFeatures;
     const int channel = at.group * W::kFeatures + (mine ? feature : W::kFeatures - 1);
     const long row = at.image * kChannels + channel;
-    // 64 bytes of a quad are whole sectors, of 32: where its first place begins in the middle of one, the lane of the first
-    // four places is a piece ahead of the others
-    const bool ahead = ((row * l.images.places + at.place) & 4) != 0 && first == 0;
-    const auto along_of = [&](int p) { return 16 * ((p + ahead) % kAll) + first; };
-    constexpr int kPieces = 4;  // at a time: registers
+    const auto half = [&](int i) { return one_of(h == 0, acc[i], acc[i + 2]); };
+    if constexpr (InFours) {
+      // 64 bytes of a quad are whole sectors, of 32: where its first element begins in the middle of one, the lane of the
+      // first four is a piece ahead of the others
+      const bool ahead = ((row * l.images.places + at.place) & 4) != 0 && first == 0;
+      const auto along_of = [&](int p) { return 16 * ((p + ahead) % kAll) + first; };
+      constexpr int kPieces = 4;  // at a time: registers
 #pragma unroll
-    for (int piece0 = 0; piece0 < kAll; piece0 += kPieces) {
-      Vec4 v[kPieces];
+      for (int piece0 = 0; piece0 < kAll; piece0 += kPieces) {
+        Vec4 v[kPieces];
 #pragma unroll
-      for (int p = 0; p < kPieces && piece0 + p < kAll; p++) {
-        const int piece = piece0 + p, after = (piece + 1) % kAll;
-        const auto half = [&](int i) { return one_of(h == 0, acc[i], acc[i + 2]); };
-        const auto of = [&](int i) { return one_of(ahead, half(4 * after + i), half(4 * piece + i)); };
-        // a place that there is: of the last rows of an image, those behind it are not the row's
-        const Vec4At col{min(at.place + along_of(piece), l.images.places - 4)};
-        v[p] = body.value(Vec4(make_float4(of(0), of(kPhase), of(1), of(kPhase + 1))), row, channel, col);
+        for (int p = 0; p < kPieces && piece0 + p < kAll; p++) {
+          const int piece = piece0 + p, after = (piece + 1) % kAll;
+          const auto of = [&](int i) { return one_of(ahead, half(4 * after + i), half(4 * piece + i)); };
+          // a place that there is: of the last rows of an image, those behind it are not the row's
+          const Vec4At col{min(at.place + along_of(piece), l.images.places - 4)};
+          v[p] = body.value(Vec4(make_float4(of(0), of(kPhase), of(1), of(kPhase + 1))), row, channel, col);
+        }
+#pragma unroll
+        for (int p = 0; p < kPieces && piece0 + p < kAll; p++) {
+          const int along = along_of(piece0 + p);
+          if (!mine || along + 4 <= at.begin || along >= at.end) continue;
+          if (along >= at.begin && along + 4 <= at.end) body.store(row, Vec4At{at.place + along}, v[p]);
+          else store_some(body, v[p], row, at, along, true);
+        }
       }
+    } else {
+      const auto of_piece = [&](int piece) {
+        Vec4 v;
 #pragma unroll
-      for (int p = 0; p < kPieces && piece0 + p < kAll; p++) {
-        const int along = along_of(piece0 + p);
-        if (!mine || along + 4 <= at.begin || along >= at.end) continue;
-        if (along >= at.begin && along + 4 <= at.end) body.store(row, Vec4At{at.place + along}, v[p]);
-        else store_some(body, v[p], row, at, along, true);
+        for (int e = 0; e < 4; e++) {
+          const int place = min(at.place + 16 * piece + first + e, l.images.places - 1);
+          v.x[e] = body.value(Real(half(4 * piece + e % 2 * kPhase + e / 2)), row, channel, place);
+        }
+        return v;
+      };
+      const int lead = l.aligned ? static_cast<int>(-(row * l.images.places + at.place) & 3) : 0;
+      Vec4 here = of_piece(0);
+      if (first == 0 && mine)  // what lies before the first multiple
+#pragma unroll
+        for (int e = 0; e < 3; e++)
+          if (e < lead && e >= at.begin && e < at.end) body.store(row, at.place + e, here.x[e]);
+#pragma unroll
+      for (int piece = 0; piece < kAll; piece++) {
+        const Vec4 next = of_piece(piece + 1 < kAll ? piece + 1 : piece);
+        float of[7] = {here.x[0], here.x[1], here.x[2], here.x[3]};
+#pragma unroll
+        for (int e = 0; e < 3; e++)
+          of[4 + e] = __shfl_sync(kFullMask, one_of(first == 0, next.x[e], here.x[e]), (lane & ~3) | ((lane + 1) & 3));
+#pragma unroll
+        for (int e = 0; e < 6; e++) of[e] = one_of((lead & 1) != 0, of[e + 1], of[e]);
+#pragma unroll
+        for (int e = 0; e < 4; e++) of[e] = one_of((lead & 2) != 0, of[e + 2], of[e]);
+        const int along = 16 * piece + first + lead;
+        if (mine && l.aligned && along >= at.begin && along + 4 <= at.end) {
+          body.store(row, Vec4At{at.place + along}, Vec4(make_float4(of[0], of[1], of[2], of[3])));
+        } else if (mine) {
+#pragma unroll
+          for (int e = 0; e < 4; e++)
+            if (along + e >= at.begin && along + e < at.end) body.store(row, at.place + along + e, of[e]);
+        }
+        here = next;
       }
     }
   }
