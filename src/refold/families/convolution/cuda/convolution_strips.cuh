@@ -21,9 +21,9 @@
 // or, of Paired, where shared memory has room for the rows of three (consumers_of):
 //   one producer                                             104          32 values of a place, 32 of the next
 //   three consumer warpgroups                                136          40 sums, 40 of a short accumulator
-// Warpgroups take parts of rows in turns: 64 of the tile's features, of 128 places.
-// Broad: 128 features, so that a row has two parts. Slim: 64. Joined: as Slim, and a tile has rows of two or four images
-// next to each other, where they are short. Of two phases along the width a part has 64 places of each, Paired: 40.
+// Warpgroups take tiles of rows round robin: 64 features of 128 places.
+// Broad: 128 features, so that a row has two such tiles. Slim: 64. Joined: as Slim, and a tile has rows of two or four images
+// next to each other, where they are short. Of two phases along the width it has 64 places of each, Paired: 40.
 //
 // Volumes: a row of the result meets rows of several planes. Those of one height are one row in shared memory, whose
 // channels are (plane, channel); so a strip lies at one depth, and each row is converted once for each plane that meets it.
@@ -91,12 +91,12 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
                         StripStorage<S, typename Body::Window>& shared, int group, int feature0, int first_unit) {
   using W = typename Body::Window;
   using Shape = StripShape<S, W>;
-  constexpr int kTogether = Shape::kTogether, kPhases = Shape::High::kPhases, kParts = Shape::kParts;
+  constexpr int kTogether = Shape::kTogether, kPhases = Shape::High::kPhases, kTilesOfRow = Shape::kTilesOfRow;
   constexpr int kSums = Shape::kSums, kElements = Shape::kElements, kStep = S::kConsumers;
   constexpr bool kPooled = Body::kPoolHigh * Body::kPoolWide > 1;
   static_assert(!kPooled || (kPhases * kTogether == 1 && !S::kJoined && W::kPlaces <= 2), "windows of rows as they are");
   static_assert(!kReducesChannels<Body> || (kTogether == 1 && !S::kJoined), "places of one row and phase");
-  static_assert(!kReducesChannels<Body> || kParts == 1 || kStep == 2, "two warpgroups have a row's features");
+  static_assert(!kReducesChannels<Body> || kTilesOfRow == 1 || kStep == 2, "two warpgroups have a row's features");
   const ConvolutionLaunch& l = launch.of;
   const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0) - S::kProducers;  // known to be uniform
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -118,10 +118,10 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
   for (long unit = first_unit; unit < launch.units; unit += launch.blocks) {
     const Strip<S, W> strip(launch, unit);
     const int all = strip.rows + Shape::kSpan - 1;
-    // Parts of rows, or of rows of windows, that warpgroups take in turns; a row's are its features' halves, then tiles.
+    // Tiles of rows, or of rows of windows, that warpgroups take round robin; of a row by halves of its features first.
     const auto tile_of = [&](int item) {
-      const int part = item % kParts;
-      return StripTile{item / kParts, 0, part / S::kMI, part % S::kMI};
+      const int of_row = item % kTilesOfRow;
+      return StripTile{item / kTilesOfRow, 0, of_row / S::kMI, of_row % S::kMI};
     };
     const auto high_of = [&](const StripTile& t) { return (strip.high0 + t.row) * kPhases + t.phase; };
     const auto wide_of = [&](const StripTile& t) { return strip.wide0 * kTogether + kElements * t.along; };

@@ -258,7 +258,7 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
     }
   } else {  // what comes next is under way while values are converted
     typename Producer::Values one, other;
-    const auto turn = [&](typename Producer::Values& here, typename Producer::Values& coming) {
+    const auto convert = [&](typename Producer::Values& here, typename Producer::Values& coming) {
       const int first = next.before, rows = next.rows(), chunk = next.chunk;
       next.advance();
       const bool more = next.there();
@@ -268,7 +268,7 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
     };
     p.load(one, next);
 #pragma unroll 1
-    while (turn(one, other) && turn(other, one)) {
+    while (convert(one, other) && convert(other, one)) {
     }
   }
 }

@@ -41,10 +41,10 @@ template <class S, class W> struct StripShape {
   static constexpr int kPixels = kMargin + 128 + kReach + (kWideTaps - W::Wide::kKernel) * W::Wide::kDilation;
   static constexpr int kSpan = High::kMost - High::kLeast + 1;  // rows that a row of places meets
   // A warpgroup has 64 features and 128 elements of a row of the result at a time, of two phases 64 places; or 80 and 40,
-  // where more would lie behind the row's end. Those are a part of a strip's row; warpgroups take parts in turns.
+  // where more would lie behind the row's end. A strip's row has kTilesOfRow of them.
   static constexpr int kTogether = Wide::kPhases, kElements = S::kPaired ? 80 : 128, kSums = kElements / 2;
   static constexpr int kTilePlaces = kElements / kTogether, kStripPlaces = kTilePlaces * kTogether;
-  static constexpr int kParts = S::kMI * kTogether;
+  static constexpr int kTilesOfRow = S::kMI * kTogether;
   static constexpr bool kHasEmpty = High::has_empty() || Wide::has_empty();  // phases, whose sums are zeros
   static constexpr int kPlaneTaps = kHighTaps * kWideTaps;
   static constexpr int kOctets = kStepTaps == 2 ? 1 : (kRowChannels + 15) / 16 * 2;
@@ -62,7 +62,7 @@ template <class S, class W> struct StripShape {
     return fit < kEnough ? fit : kEnough;
   }
   // Rows that three warpgroups meet at the same time; a stage leaves room for two more to come.
-  static constexpr int kLeast = kSpan + (kParts == 1 ? 2 : 1), kWanted = S::kConsumers == 3 ? kLeast + 2 : kSpan + 2;
+  static constexpr int kLeast = kSpan + (kTilesOfRow == 1 ? 2 : 1), kWanted = S::kConsumers == 3 ? kLeast + 2 : kSpan + 2;
   static constexpr int kStaged = slots_beside(128) >= kWanted ? 128 : slots_beside(64) >= kWanted ? 64 : 32;
   static constexpr int kSlots = slots_beside(kStaged);
   static constexpr bool kFitsThree = kSlots >= kLeast;
