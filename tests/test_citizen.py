@@ -262,3 +262,37 @@ def test_switched_off():
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_twin_that_its_own_attributes_hold_is_freed(kept: bool) -> None:
+    """As a trainer holds its model, and the model its trainer."""
+
+    class Trainer:
+        model: nn.Module
+
+    module, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval(), torch.randn(2, 4)
+    fast = refold.optimize(module, x, measure=False)
+    with torch.no_grad():
+        fast(x)
+    trainer = Trainer()
+    trainer.model, fast.trainer = fast, trainer  # type: ignore[assignment]
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(module.state_dict())))
+    assert set(copied) == set(module.state_dict())
+    left, original = weakref.ref(fast), module if kept else None
+    del fast, module, trainer
+    gc.collect()
+    assert (left() is not None) is kept  # through the original's attributes
+    del original
+    gc.collect()
+    assert left() is None
+
+
+def test_a_copy_of_the_original_holds_no_kernels() -> None:
+    module, x = nn.Sequential(nn.Linear(4, 4)).eval(), torch.randn(2, 4)
+    fast = refold.optimize(module, x, measure=False)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert not vars(other._state_dict_hooks).get("_refold_held")
+        again = refold.optimize(other, x, measure=False)
+        with torch.no_grad():
+            assert torch.equal(again(x), fast(x))

@@ -87,20 +87,49 @@ class State:
     kind: type | None = None
 
 
-_STATES: dict[int, State] = {}  # of each twin that lives, by its id
+# Of each twin that lives, by its id. It holds none: a state may reach its twin, by what attributes
+# hold. Asked as a dict of references, since its own `get` is slow.
+_STATES: weakref.WeakValueDictionary[int, State] = weakref.WeakValueDictionary()
+
+
+class _Held(dict[int, State]):
+    """The states of a module's twins, which it alone holds. What is copied or pickled has none."""
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
+_EMPTY = _Held()  # of twins whose attributes a copy or a pickle has yet to bring
 
 
 def _give(fast: torch.nn.Module, state: State) -> State:
     """Make a state that of a twin, for as long as this lives."""
-    key, states = id(fast), _STATES  # where Python ends, this module's names go first
+    held = _EMPTY
+    if "_state_dict_hooks" in vars(fast):  # a dict of each module that may have attributes
+        place = vars(fast._state_dict_hooks)
+        held = place.get("_refold_held") or _Held()
+        place["_refold_held"] = held
+    key, states = id(fast), weakref.WeakValueDictionary({0: state})
 
     def forget(_: object) -> None:
-        if states.get(key) is state:
-            del states[key]
+        if key in held and held[key] is states.get(0):
+            del held[key]
 
     state.twin = weakref.ref(fast, forget)
-    states[key] = state
+    held[key] = _STATES[key] = state
     return state
+
+
+def _begin(fast: torch.nn.Module, state: State) -> None:
+    """Before the first call, and where the class has changed: it may have other functions that
+    forward calls."""
+    state.kind = type(fast)
+    if _EMPTY.pop(id(fast), None) is not None:
+        _give(fast, state)
+    _refresh(fast)
 
 
 def bind(texts: str | Sequence[str], module: torch.nn.Module) -> torch.nn.Module:
@@ -179,20 +208,20 @@ def fast_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
 
 def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
-    compiling, states = torch.compiler.is_compiling, _STATES
+    compiling, states = torch.compiler.is_compiling, vars(_STATES)["data"]
 
     @functools.wraps(cls.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if compiling():
             return cls.forward(self, *args, **kwargs)
-        state = states.get(id(self)) or state_of(self)
+        there = states.get(id(self))
+        state = (there and there()) or state_of(self)
+        if state.kind is not type(self):
+            _begin(self, state)
         if state.graphs is not None:
             found = state.graphs.run(self, args, kwargs)
             state.reason = state.graphs.why
             return found
-        if state.kind is not type(self):  # it may have other functions that forward calls
-            state.kind = type(self)
-            _refresh(self)
         refusals = []
         for at, (tried, caches) in enumerate(state.programs):
             found = tried.attempt(self, caches, *args, **kwargs)
