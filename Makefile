@@ -47,9 +47,9 @@ test-all: TIER = --all
 # They take about as long as each other (docs/testing.md); what is after the judge's tests has a
 # process of its own. Threads that wait for others must not spin on a core that another part needs.
 AFTER = tests/backend tests/test_random_convolutions.py tests/kernels/test_cpu_product.py
-# tests of prices take the captures of samples that those of families make
-BESIDE = $(filter-out tests/test_cli.py tests/test_families.py tests/test_prices.py $(AFTER), \
-	$(wildcard tests/test_*.py))
+# tests of prices take the captures of samples that those of families make; strips are emulated
+FIRST = $(addprefix tests/test_, cli.py families.py prices.py strips.py strip_channels.py convolutions.py)
+BESIDE = $(filter-out $(FIRST) $(AFTER), $(wildcard tests/test_*.py))
 # Small models, each captured once, find next to nothing in PyTorch's cache of what operators give,
 # which takes a quarter of a capture; large ones of equal blocks do, and `make test-all` has it.
 test: export TORCH_FAKE_TENSOR_DISPATCH_CACHE = 0

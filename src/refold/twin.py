@@ -2,8 +2,8 @@
 
 A twin and its original share one `__dict__`: modes, parameters and settings changed through either
 are changed in both. All twins of modules of one class are of one class. What the kernels need lies
-beside, in a table, and is no part of the state that is copied or pickled: a twin has no slot that
-the original's class has not, so that its class may be changed as that of any module.
+beside a dict that each module has, and is no part of the state that is copied or pickled. A twin
+has no slot that the original's class has not, so that its class may be changed as any module's.
 """
 
 from __future__ import annotations
