@@ -88,7 +88,7 @@ class State:
 
 
 # Of each twin that lives, by its id. It holds none: a state may reach its twin, by what attributes
-# hold. Asked as a dict of references, since its own `get` is slow.
+# hold.
 _STATES: weakref.WeakValueDictionary[int, State] = weakref.WeakValueDictionary()
 
 
@@ -208,14 +208,13 @@ def fast_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
 
 def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
-    compiling, states = torch.compiler.is_compiling, vars(_STATES)["data"]
+    compiling, states = torch.compiler.is_compiling, _STATES
 
     @functools.wraps(cls.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if compiling():
             return cls.forward(self, *args, **kwargs)
-        there = states.get(id(self))
-        state = (there and there()) or state_of(self)
+        state = states.get(id(self)) or state_of(self)
         if state.kind is not type(self):
             _begin(self, state)
         if state.graphs is not None:
