@@ -27,7 +27,10 @@ from refold.judge.worker.looks import GENERATOR
 LATE = "weights written past PyTorch's count are followed one call late"
 _PARTS = "weights are not written in part past PyTorch's count"
 _FACTOR = 1.25
-_ELEMENTS = 3  # of a tensor, a secret choice, each written alone, and as many by little
+# Elements of a tensor, a secret choice, each written alone: by much (False) and by little (True).
+# An element may do nothing to the output, as where a relu is closed: a fifth of those in the corpus
+# do not. So that one of 10,000 judgements sees none that was changed by little, there are six.
+_ELEMENTS = (False, True, True) * 3
 _LITTLE = (-17, -14, -11)  # a step of an optimizer; less than the usual tolerances of comparisons
 
 
@@ -67,7 +70,7 @@ def _alike(session: Session) -> Iterator[Life]:
     draw, state = random.Random(session.secret ^ 5), session.oracle.state()
     steps = [*begin(False), call("first"), call("again")]
     for name in names[:4]:
-        for little in (False, True) * _ELEMENTS:
+        for little in _ELEMENTS:
             at = draw.randrange(state[name].numel())
             part = {"do": "write_part", "name": name, "at": at, "count": 1, "how": "in place"}
             steps += [{**part, "little": little}, call(f"element {at} of {name}, {len(steps)}")]
@@ -269,7 +272,7 @@ TESTS: tuple[Test, ...] = (
         "After each parameter and buffer was changed alone, in either mode, it counts; all, by "
         "little; all, so that sums stay; one element.",
         _one,
-        52,
+        64,
         lives=5,
     ),
     living(
