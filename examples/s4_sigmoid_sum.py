@@ -425,6 +425,8 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #ifndef __CUDACC_RTC__
+#include <dlfcn.h>
+
 #include <cstdint>
 
 
@@ -454,7 +456,8 @@ struct Tensor {
   PyObject* tensor;
   int64_t version;  // -1: not counted
   void* address;
-  const char* near;  // where PyTorch keeps what it knows of the tensor: fetched ahead, never read
+  const char* impl;         // where PyTorch keeps what it knows of the tensor
+  const char* const* held;  // where the Python object holds `impl`; null: not found
 };
 
 constexpr uint64_t kAhead = 4;  // tensors
@@ -492,7 +495,23 @@ static uint64_t tag_of_type(PyTypeObject* type) {
 }
 
 // --- tensors ---
-static int64_t version_of(PyObject* tensor) {
+// at::TensorBase::_version() of libtorch_cpu. A TensorBase is one pointer, to the tensor's implementation, and each Python
+// tensor holds one. torch.Tensor._version gives the same, behind checks and a new number, and takes six times as long.
+using VersionOf = int64_t(const char* const* held);
+static VersionOf* version_function() {
+  void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  void* function = library ? dlsym(library, "_ZNK2at10TensorBase8_versionEv") : nullptr;
+  return reinterpret_cast<VersionOf*>(function);
+}
+// Where in a Python tensor the address of its implementation lies: PyTorch does not say, so it is searched for.
+static const char* const* held_by(PyObject* tensor, const char* impl) {
+  const auto* words = reinterpret_cast<const char* const*>(tensor);
+  for (size_t i = sizeof(PyObject) / sizeof *words; i < Py_TYPE(tensor)->tp_basicsize / sizeof *words; i++)
+    if (words[i] == impl) return words + i;
+  return nullptr;
+}
+
+static int64_t version_by_python(PyObject* tensor) {
   static PyGetSetDescrObject* field;
   if (field == nullptr) {
     PyObject* module = PyImport_ImportModule("torch._C");
@@ -513,11 +532,24 @@ static int64_t version_of(PyObject* tensor) {
   Py_DECREF(number);
   return version;
 }
+static int64_t version_of(const Tensor& t) {
+  // not by a static initialiser: who waits for that holds the interpreter's lock, which the search may need
+  static VersionOf* version;
+  static bool looked;
+  if (!looked) version = version_function(), looked = true;
+  if (version == nullptr || t.held == nullptr) return version_by_python(t.tensor);
+  try {
+    return version(t.held);
+  } catch (...) {  // a tensor of inference_mode counts nothing
+    PyErr_SetString(PyExc_RuntimeError, "a tensor has no version");
+    return -1;
+  }
+}
 
 // Of many tensors little is in the near caches, and each read waits for the one before.
 static inline void fetch(const Tensor& t) {
   __builtin_prefetch(t.tensor);
-  for (int line = 0; line < 4; line++) __builtin_prefetch(t.near + 64 * line);
+  for (int line = 0; line < 4; line++) __builtin_prefetch(t.impl + 64 * line);
 }
 
 struct Memory {
@@ -581,7 +613,8 @@ static Change changed(PyObject* const* given, const Memory& m) {
   for (uint64_t i = 0; i < h.tensors; i++) {
     const Tensor& t = m.tensors()[i];
     if (i + kAhead < h.tensors) fetch(m.tensors()[i + kAhead]);
-    if (t.version >= 0 && version_of(t.tensor) != t.version) return kTensor;
+    if (t.held != nullptr && *t.held != t.impl) return kTensor;  // exchanged for another's
+    if (t.version >= 0 && version_of(t) != t.version) return kTensor;
     if (rf_address(t.tensor) != t.address) return kTensor;
   }
   for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(equal); i += 2) {
@@ -663,14 +696,18 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   for (uint64_t i = 0; i < h.tensors; i++) {
     PyObject* tensor = PyTuple_GET_ITEM(args[3], 2 * i);
     const bool counted = PyObject_IsTrue(PyTuple_GET_ITEM(args[3], 2 * i + 1)) == 1;
-    const int64_t version = counted ? version_of(tensor) : -1;
+    Tensor& t = m.tensors()[i];
+    t = {tensor, -1, rf_address(tensor), nullptr, nullptr};
     if (PyErr_Occurred()) goto failed;
-    m.tensors()[i] = {tensor, version, rf_address(tensor), nullptr};
-    if (PyErr_Occurred()) goto failed;
-    PyObject* near = PyObject_GetAttrString(tensor, "_cdata");
-    if (near != nullptr) m.tensors()[i].near = static_cast<const char*>(PyLong_AsVoidPtr(near));
-    Py_XDECREF(near);
+    PyObject* impl = PyObject_GetAttrString(tensor, "_cdata");
+    if (impl != nullptr) {
+      t.impl = static_cast<const char*>(PyLong_AsVoidPtr(impl));
+      t.held = held_by(tensor, t.impl);
+      Py_DECREF(impl);
+    }
     PyErr_Clear();
+    if (counted) t.version = version_of(t);
+    if (PyErr_Occurred()) goto failed;
   }
   size = fixed;
   for (uint64_t i = 0; i < h.contents; i++) {
@@ -4519,7 +4556,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_3e70f12492f1"
+_REFOLD_NAME = "refold_sm_90_4bdd2e4764f4"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
