@@ -55,6 +55,50 @@ def test_other_forms_of_call_get_kernels_when_they_first_come(caplog, monkeypatc
         assert refold.status(again).fast
 
 
+def test_a_number_that_counts_gets_no_kernels_for_each_step(caplog):
+    """As a position in a sequence does; one that comes again does."""
+    model, x = Options().eval(), torch.randn(4, WIDTH)
+    fast = refold.optimize(model, x, scale=1.0, measure=False)
+    counting = copy.deepcopy(fast)
+    with torch.no_grad():
+        for scale in map(float, (*range(2, 12), *range(2, 12))):
+            torch.testing.assert_close(counting(x, scale=scale), model(x, scale=scale))
+        assert len(twin.state_of(counting).programs) == 1
+        for scale in (2.0, 3.0, 2.0, 3.0, 1.0, 2.0):
+            torch.testing.assert_close(fast(x, scale=scale), model(x, scale=scale))
+        assert refold.status(fast).fast and len(twin.state_of(fast).programs) == 3
+    assert sum("another form" in m for m in caplog.messages) == 2
+
+
+def test_what_kernels_do_not_take_runs_compiled_where_that_was_asked(monkeypatch):
+    """Not under transforms and tracers, and so in copies, too."""
+    compiled = []
+
+    def compile(call):
+        compiled.append(0)
+
+        def run(*args, **kwargs):
+            compiled[-1] += 1
+            return call(*args, **kwargs)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compile)
+    model, x = Options().eval(), torch.randn(4, WIDTH)
+    fast = refold.optimize(model, x, measure=False, otherwise="compile")
+    for made in (fast, pickle.loads(pickle.dumps(fast))):
+        compiled.clear()
+        with torch.no_grad():
+            made(x)
+        assert refold.status(made).fast and not compiled
+        for _ in range(2):
+            torch.testing.assert_close(made(x), model(x))
+            assert not refold.status(made).fast
+        with torch.no_grad():
+            torch.func.vmap(made)(x[:, None])
+        assert compiled == [2]
+
+
 def test_examples_of_several_forms():
     x, mask = torch.randn(5, WIDTH), torch.rand(5, WIDTH)
     fast = refold.optimize(Options().eval(), examples=[(x,), ((x,), {"mask": mask})], measure=False)

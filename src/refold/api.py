@@ -64,7 +64,8 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         torch.compile, unless the model is so large that this takes long; for a model of the same
         class and graph it is compiled once in a process.
     otherwise: what comes back where nothing is gained: "original", the module itself, or "compile",
-        torch.compile(module).
+        torch.compile(module). So it is where calls of a fast module are not taken by the kernels,
+        such as steps with a cache, training, and a mode in which nothing is gained.
     memory: what folded and packed parameters may take in a mode, as a multiple of the bytes of the
         parameters and buffers; by default 1, or 8 MiB where that is more.
     convolutions: what computes them: "library", PyTorch's calls; "own", kernels of refold where
@@ -134,8 +135,12 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         )
         said = options["progress"] or (lambda line: None)
         fast = _optimized(module, examples, target, asked, options["training"], said)
-    if fast is module and options["otherwise"] == "compile":
-        return torch.compile(module)  # type: ignore[return-value]
+    if options["otherwise"] == "compile":
+        if fast is module:
+            return torch.compile(module)  # type: ignore[return-value]
+        from refold.backend.whole import Compiled
+
+        twin.state_of(fast).otherwise = Compiled()
     return fast
 
 

@@ -7,9 +7,10 @@ import copy
 import enum
 import hashlib
 import logging
+import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from refold.runtime.calls import _refold_order
 
 MOST = 8  # further forms of one module that get kernels: a loop that generates has five or more
 TRIES = 12  # further forms that are tried: some cannot be captured
+COUNTS = 4  # numbers in a place: what has more of them counts, as a position in a sequence does
 _log = logging.getLogger("refold")
 # a capture changes what the whole process has, such as how attributes of modules are read: one
 # thread optimizes at a time, and a call that would have kernels made meanwhile takes the original
@@ -57,6 +59,10 @@ def form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
+def _without_numbers(key: str) -> str:
+    return re.sub(r"(?<=; )(int|float) [^;]*", r"\1", key)
+
+
 def _order(leaf: torch.Tensor) -> str:
     if leaf.layout is not torch.strided:
         return f" {leaf.layout}"
@@ -70,12 +76,15 @@ class Growth:
     settings of modules that were changed since and have stayed: an attribute that forward reads, or
     what a first call with labels notes in a configuration.
 
-    Where a program of a form has fixed sizes, others get one that come twice in a row.
+    Where a program of a form has fixed sizes, others get one that come twice in a row. A form that
+    differs from a tried one by its numbers alone gets one when it comes again, unless more than
+    COUNTS such forms came: kernels for each position of a sequence would serve one call each.
 
     source: the text that binds Model. tried: the forms for which programs were made, or none was
     gained. grown: how many further ones were made; there are at most MOST, of at most TRIES tried.
     changed, sized: the settings, and the sizes, that the last call was refused for. none: the forms
-    of which no program could be made.
+    of which no program could be made. numbered: forms that came once, by what they are without
+    numbers.
     """
 
     source: str
@@ -87,6 +96,7 @@ class Growth:
     changed: str = ""
     sized: str = ""
     none: frozenset[str] = frozenset()
+    numbered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -99,7 +109,7 @@ class Growth:
             return None
         if torch.is_grad_enabled() and any(p.requires_grad for p in fast.parameters()):
             return None  # gradients are wanted: the original would run
-        if any(_is_apart(p, args, kwargs) for p in refused):
+        if any(is_apart(p, args, kwargs) for p in refused):
             return None
         alike = [p for p in refused if not _is_unlike(p, fast, args, kwargs)]
         changed = [_changed_settings(p, fast) for p in alike]
@@ -115,7 +125,7 @@ class Growth:
             before, self.sized = self.sized, key
             if key != before:
                 return None
-        if key in self.tried or not ALONE.acquire(blocking=False):
+        if key in self.tried or self._counts(key) or not ALONE.acquire(blocking=False):
             return None
         try:
             self.tried |= {key}
@@ -128,6 +138,17 @@ class Growth:
             return made
         finally:
             ALONE.release()
+
+    def _counts(self, key: str) -> bool:
+        """True where only numbers tell a form from a tried one, and it has not come before or is
+        one of many."""
+        plain = _without_numbers(key)
+        if all(_without_numbers(t) != plain for t in self.tried):
+            return False
+        before = self.numbered.get(plain, ())
+        if key not in before and len(before) <= COUNTS:
+            self.numbered = {**self.numbered, plain: (*before, key)}
+        return key not in before or len(before) > COUNTS
 
     def _made(
         self, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -185,10 +206,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _is_apart(program: twin.Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def is_apart(
+    program: twin.Program,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    autocast: bool = False,
+) -> bool:
     """True of a call under modes, tracers and transforms, and of one that gives tensors of other
     classes, or what stands for them in torch.fx: no program would take it, and its form may come
-    again without them."""
+    again without them. autocast: it alone does not count."""
     space = program.namespace
     leaves = pytree.tree_leaves((args, kwargs))
     tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
@@ -197,7 +223,8 @@ def _is_apart(program: twin.Program, args: tuple[Any, ...], kwargs: dict[str, An
     if any(type(v) is not torch.Tensor for v in tensors):
         return True
     device = max((v.get_device() for v in tensors), default=-1)
-    return space._refold_context(device, space._refold_file.kind) is not None
+    reason = space._refold_context(device, space._refold_file.kind)
+    return reason is not None and not (autocast and reason == "autocast is active")
 
 
 def _changed_settings(program: twin.Program, fast: torch.nn.Module) -> str:

@@ -72,8 +72,9 @@ class State:
     the original forward, or None. grow: makes a program for a call that none fits, or gives None.
     graphs: in the place of programs, what has each graph of forward compiled by itself.
     measured: of each mode the times of the baselines over the kernels', by the baseline's name.
-    kept: of a mode, train or eval, that no program serves, why. twin: whose state it is,
-    which nothing in it may hold. kind: its class, when it was called last.
+    kept: of a mode, train or eval, that no program serves, why. otherwise: in the place of the
+    original forward, called with a twin, the programs that refused, and the call's arguments. twin:
+    whose state it is, which nothing in it may hold. kind: its class, when it was called last.
     """
 
     programs: list[tuple[Program, dict[str, Any]]] = field(default_factory=list)
@@ -83,6 +84,7 @@ class State:
     graphs: Graphs | None = None
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
+    otherwise: Callable[..., Any] | None = None
     twin: weakref.ref[torch.nn.Module] | None = None
     kind: type | None = None
 
@@ -278,6 +280,8 @@ def _refused(
     for tried, why in refusals[:1]:
         if why:
             tried.namespace._refold_warn_fallback(why)
+    if state.otherwise is not None:
+        return state.otherwise(self, [tried for tried, _ in refusals], args, kwargs)
     return cls.forward(self, *args, **kwargs)
 
 
@@ -318,7 +322,8 @@ def _reduce(self: torch.nn.Module, protocol: int) -> tuple[Any, ...]:
     state = dict(self.__dict__) if own is plain else own(self)
     graphs = state_of(self).graphs
     made = None if graphs is None else graphs.fresh()
-    return _rebuilt, (cls, texts, state_of(self).grow, made, state_of(self).kept), state
+    held = state_of(self)
+    return _rebuilt, (cls, texts, held.grow, made, held.kept, held.otherwise), state
 
 
 def _rebuilt(
@@ -327,6 +332,7 @@ def _rebuilt(
     grow: Any = None,
     graphs: Graphs | None = None,
     kept: Mapping[str, str] | None = None,
+    otherwise: Callable[..., Any] | None = None,
 ) -> torch.nn.Module:
     """An empty twin, whose state a copy or a pickle brings."""
     made_of = next((c for c in cls.__mro__ if "_refold_twin" in vars(c)), None)
@@ -335,7 +341,9 @@ def _rebuilt(
     programs = [program(text, original_class(made_of or cls)) for text in texts]
     for one in programs:
         kind._refold_known.add(one)  # type: ignore[attr-defined]
-    _give(fast, State([(p, {}) for p in programs], grow=grow, graphs=graphs, kept=dict(kept or {})))
+    state = State([(p, {}) for p in programs], grow=grow, graphs=graphs, kept=dict(kept or {}))
+    state.otherwise = otherwise
+    _give(fast, state)
     return fast
 
 

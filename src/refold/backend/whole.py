@@ -16,6 +16,7 @@ from refold.backend.compile import refold
 from refold.backend.options import BackendOptions
 from refold.backend.report import Report, again, backward_of, collected
 from refold.capture import Example, kept
+from refold.growth import is_apart
 
 
 @dataclass
@@ -48,6 +49,30 @@ class ByGraphs:
 
     def fresh(self) -> ByGraphs:
         return ByGraphs(self.options, self.training, self.report)
+
+
+@dataclass
+class Compiled:
+    """The original forward by torch.compile, which runs what no program takes."""
+
+    _call: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
+
+    def __call__(
+        self,
+        fast: torch.nn.Module,
+        refused: Sequence[twin.Program],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        module = twin.original(fast)
+        if any(is_apart(p, args, kwargs, autocast=True) for p in refused):
+            return type(module).forward(module, *args, **kwargs)
+        if self._call is None:
+            self._call = torch.compile(again(functools.partial(type(module).forward, module)))
+        return self._call(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Compiled, ()
 
 
 def by_graphs(
