@@ -55,21 +55,6 @@ def test_other_forms_of_call_get_kernels_when_they_first_come(caplog, monkeypatc
         assert refold.status(again).fast
 
 
-def test_a_number_that_counts_gets_no_kernels_for_each_step(caplog):
-    """As a position in a sequence does; one that comes again does."""
-    model, x = Options().eval(), torch.randn(4, WIDTH)
-    fast = refold.optimize(model, x, scale=1.0, measure=False)
-    counting = copy.deepcopy(fast)
-    with torch.no_grad():
-        for scale in map(float, (*range(2, 12), *range(2, 12))):
-            torch.testing.assert_close(counting(x, scale=scale), model(x, scale=scale))
-        assert len(twin.state_of(counting).programs) == 1
-        for scale in (2.0, 3.0, 2.0, 3.0, 1.0, 2.0):
-            torch.testing.assert_close(fast(x, scale=scale), model(x, scale=scale))
-        assert refold.status(fast).fast and len(twin.state_of(fast).programs) == 3
-    assert sum("another form" in m for m in caplog.messages) == 2
-
-
 def test_what_kernels_do_not_take_runs_compiled_where_that_was_asked(monkeypatch):
     """Not under transforms and tracers, and so in copies, too."""
     compiled = []

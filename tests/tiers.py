@@ -156,6 +156,14 @@ TABLE: Mapping[str, Row] = {
         "Each is compiled: all for the CPU, for a GPU what no other kernels compute.",
         ("*-cpu", "again and again-*", "softmax between views-*", "all of an image-*"),
     ),
+    **{
+        f"tests/test_numbers.py::{name}": Row("Its kernels are compiled.")
+        for name in (
+            "test_a_number_that_counts_gets_no_kernels_for_each_step",
+            "test_a_position_is_as_free_as_a_size",
+            "test_a_number_that_is_no_size_takes_the_original",
+        )
+    },
     "tests/test_left_alone.py::test_what_forward_sets_is_not_set_by_optimize": Row(
         "Each is compiled; where there are kernels for training, evaluation has its own, too.",
         ("True",),

@@ -63,6 +63,17 @@ def _without_numbers(key: str) -> str:
     return re.sub(r"(?<=; )(int|float) [^;]*", r"\1", key)
 
 
+def _numbers(
+    fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, int]:
+    """The whole numbers that are forward's own arguments, by their names."""
+    try:
+        given = Example(args, kwargs).bind(fast).arguments
+    except TypeError:
+        return {}  # the original raises
+    return {name: value for name, value in given.items() if type(value) is int}
+
+
 def _order(leaf: torch.Tensor) -> str:
     if leaf.layout is not torch.strided:
         return f" {leaf.layout}"
@@ -78,13 +89,15 @@ class Growth:
 
     Where a program of a form has fixed sizes, others get one that come twice in a row. A form that
     differs from a tried one by its numbers alone gets one when it comes again, unless more than
-    COUNTS such forms came: kernels for each position of a sequence would serve one call each.
+    COUNTS such forms came: kernels for each position of a sequence would serve one call each. At
+    the second such form one is made for all whole numbers from 2 on in the place of those that
+    differ.
 
     source: the text that binds Model. tried: the forms for which programs were made, or none was
     gained. grown: how many further ones were made; there are at most MOST, of at most TRIES tried.
     changed, sized: the settings, and the sizes, that the last call was refused for. none: the forms
-    of which no program could be made. numbered: forms that came once, by what they are without
-    numbers.
+    of which no program could be made. numbered: forms that differ by numbers, by what they are
+    without these, and the whole numbers of each.
     """
 
     source: str
@@ -96,7 +109,7 @@ class Growth:
     changed: str = ""
     sized: str = ""
     none: frozenset[str] = frozenset()
-    numbered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    numbered: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -125,40 +138,47 @@ class Growth:
             before, self.sized = self.sized, key
             if key != before:
                 return None
-        if key in self.tried or self._counts(key) or not ALONE.acquire(blocking=False):
+        if key in self.tried:
+            return None
+        varying = self._varying(key, _numbers(fast, args, kwargs))
+        if varying is None or not ALONE.acquire(blocking=False):
             return None
         try:
             self.tried |= {key}
             self.trials += 1
             what = "settings were changed" if changed else "a call of another form than before"
             _log.warning("refold: %s: kernels are made for it", what)
-            made = self._made(fast, args, kwargs)
+            made = self._made(fast, Example(args, kwargs, varying))
             self.grown += made is not None
             self.none |= {key} if made is None else frozenset()
             return made
         finally:
             ALONE.release()
 
-    def _counts(self, key: str) -> bool:
-        """True where only numbers tell a form from a tried one, and it has not come before or is
-        one of many."""
+    def _varying(self, key: str, numbers: Mapping[str, int]) -> frozenset[str] | None:
+        """The arguments that are to vary as sizes do. None for a form that gets no kernels now:
+        only numbers tell it from a tried one, and it came for the first time, or is one of many."""
         plain = _without_numbers(key)
         if all(_without_numbers(t) != plain for t in self.tried):
-            return False
-        before = self.numbered.get(plain, ())
-        if key not in before and len(before) <= COUNTS:
-            self.numbered = {**self.numbered, plain: (*before, key)}
-        return key not in before or len(before) > COUNTS
+            return frozenset()
+        before = self.numbered.get(plain, {})
+        if len(before) > COUNTS:
+            return None
+        if key in before:
+            return frozenset()
+        self.numbered = {**self.numbered, plain: {**before, key: numbers}}
+        if len(before) != 1:
+            return None
+        (first,) = before.values()
+        return frozenset(n for n, v in numbers.items() if v != first.get(n)) or None
 
-    def _made(
-        self, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> twin.Program | None:
+    def _made(self, fast: torch.nn.Module, example: Example) -> twin.Program | None:
         """The program, made in a thread of its own: modes of the caller's are the caller's."""
         found: list[twin.Program | BaseException | None] = []
 
         def make() -> None:
             try:
-                found.append(self._program(fast, args, kwargs))
+                found.append(self._program(fast, example))
             except Exception as error:
                 found.append(error)
 
@@ -170,15 +190,13 @@ class Growth:
             return None
         return found[0]
 
-    def _program(
-        self, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> twin.Program | None:
+    def _program(self, fast: torch.nn.Module, example: Example) -> twin.Program | None:
         module = _apart(twin.original(fast))
-        args, kwargs = pytree.tree_map(_plain, (args, kwargs))
+        args, kwargs = pytree.tree_map(_plain, (example.args, dict(example.kwargs)))
         back, device = pipeline.target_for(self.target)
         result = pipeline.run(
             module,
-            Example(args, kwargs),
+            replace(example, args=args, kwargs=kwargs),
             self.source,
             title(type(module)),
             back,
@@ -190,7 +208,41 @@ class Growth:
             why = "; ".join(dict.fromkeys(result.reasons))
             _log.warning("refold: calls of this form take the original forward: %s", why)
             return None
-        return twin.program(result.text, type(module))
+        made = twin.program(result.text, type(module))
+        if example.counted and not _is_right(made, module, args, kwargs):
+            _log.warning(
+                "refold: calls of this form take the original forward: it asks of what"
+                " class a number is"
+            )
+            return None
+        return made
+
+
+def _is_right(
+    made: twin.Program, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Whether a program in which numbers vary gives what forward gives. What stands for a number
+    while torch.export follows forward is no int, and nobody sees that forward asks."""
+    results = []
+    for attempt in (made.attempt, None):
+        own = _apart(module)
+        given, named = copy.deepcopy((args, kwargs))
+        with torch.no_grad(), torch.random.fork_rng(devices=()):
+            torch.manual_seed(0)
+            if attempt is None:
+                found = type(module).forward(own, *given, **named)
+            else:
+                found = attempt(own, {}, *given, **named)
+        results.append((found, list(own.buffers()), given, named))
+    try:
+        torch.testing.assert_close(*map(_tensors, results), rtol=1e-2, atol=1e-3, equal_nan=True)
+    except AssertionError:
+        return False
+    return True
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [v for v in pytree.tree_leaves(value) if isinstance(v, torch.Tensor)]
 
 
 def _apart(module: torch.nn.Module) -> torch.nn.Module:

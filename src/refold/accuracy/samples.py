@@ -87,7 +87,10 @@ def samples_of(
         name: int(given[fields.index(f)].shape[axis])
         for name, (f, axis) in captured.symbol_sources().items()
     }
-    sizes = _cut(captured, graph, sizes)
+    numbers = {
+        name: int(arguments.bound.arguments[path]) for name, path in captured.numbers.items()
+    }
+    sizes = _cut(captured, graph, sizes, numbers)
     try:
         shapes = [[concrete(d, sizes) for d in f.shape or ()] for f in fields]
     except KeyError as error:
@@ -155,9 +158,13 @@ def _variant(v: torch.Tensor, name: str, draw: int) -> torch.Tensor:
     return v
 
 
-def _cut(captured: Captured, graph: Graph, sizes: dict[str, int]) -> dict[str, int]:
-    """Smaller sizes where the example's take too long: the leading one first."""
+def _cut(
+    captured: Captured, graph: Graph, sizes: dict[str, int], numbers: Mapping[str, int]
+) -> dict[str, int]:
+    """Smaller sizes where the example's take too long: the leading one first. numbers: sizes that
+    stay."""
     leading = sorted(sizes, key=lambda s: captured.symbol_sources()[s][1])
+    sizes = {**sizes, **numbers}
     of_images = any(n.op in CONVOLUTIONS for n in graph.nodes())
     for most, smallest in ((WORK, ROWS), (SLOW, IMAGES))[: 2 if of_images else 1]:
         for name in leading:

@@ -21,10 +21,14 @@ from refold.capture.values import CaptureError
 
 @dataclass(frozen=True)
 class Example:
-    """One call of a module: positional and keyword arguments."""
+    """One call of a module: positional and keyword arguments.
+
+    counted: forward's own parameters whose whole numbers, from 2 on, vary as sizes do.
+    """
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    counted: frozenset[str] = frozenset()
 
     @staticmethod
     def of(given: Example | Sequence[Any]) -> Example:
@@ -46,6 +50,14 @@ class Example:
         return inspect.Signature(parameters).bind(*self.args, **self.kwargs)
 
 
+@dataclass(frozen=True)
+class Counted:
+    """A whole number that varies. index: its place among those."""
+
+    index: int
+    value: int
+
+
 _MOST = 1000  # arguments that are no tensors
 
 
@@ -54,7 +66,8 @@ class Arguments:
 
     tensors: those of the example, each in memory that no other argument and no parameter shares: a
     program that is made for one tensor given twice would be wrong for two. places: the path of
-    each. order: all but containers by path, in order.
+    each. order: all but containers by path, in order. carriers: of each number that varies a tensor
+    of so many rows: torch.export takes sizes alone for what varies.
     """
 
     def __init__(self, module: torch.nn.Module, example: Example) -> None:
@@ -68,6 +81,11 @@ class Arguments:
             name: apart.tree(value, f"the argument {name} is or holds")
             for name, value in self.bound.arguments.items()
         }
+        self.counted: list[str] = []
+        for name, value in self.bound.arguments.items():
+            if name in example.counted and type(value) is int and value >= 2:
+                self.trees[name] = Counted(len(self.counted), value)
+                self.counted.append(name)
         self.places: list[str] = [""] * len(apart.leaves)
         self.containers: list[Container] = []
         self.order: list[tuple[str, Any]] = []
@@ -90,17 +108,26 @@ class Arguments:
                 raise CaptureError(f"the input {path} is a {type(tensor).__name__}")
         self.given = apart.leaves
         self.tensors = list(_apart(apart.leaves, module))
+        device = self.tensors[0].device if self.tensors else None
+        self.carriers = [
+            torch.empty(self.trees[name].value, 0, device=device) for name in self.counted
+        ]
 
     def fields(self, shapes: Sequence[Sequence[Any]]) -> Iterator[Argument]:
         """Every argument but containers. shapes: those of the tensors, as captured."""
         for path, part in self.order:
             if isinstance(part, OutputIndex):
                 yield Argument(path, tuple(shapes[part.index]), self.given[part.index].dtype)
+            elif isinstance(part, Counted):
+                yield Argument(path, None, None, part.value)
             else:
                 yield Argument(path, None, None, part)
 
-    def call(self, module: torch.nn.Module, tensors: Sequence[Any]) -> tuple[Any, dict[int, str]]:
+    def call(
+        self, module: torch.nn.Module, tensors: Sequence[Any], numbers: Sequence[Any] = ()
+    ) -> tuple[Any, dict[int, str]]:
         """What `module`'s forward gives for these tensors, and containers' paths by their ids.
+        numbers: those that vary, by default the example's.
 
         A fast module is called as the original is: what a class does in __call__, and hooks do, it
         does around our forward.
@@ -108,6 +135,9 @@ class Arguments:
         """
         made: dict[str, Any] = {}
         arguments = {n: together(t, tensors, made, n) for n, t in self.trees.items()}
+        for name, tree in self.trees.items():
+            if isinstance(tree, Counted):
+                arguments[name] = numbers[tree.index] if numbers else tree.value
         bound = inspect.BoundArguments(self.bound.signature, arguments)
         before = {path: _parts(made[path], c.tree) for c in self.containers if (path := c.path)}
         with no_global_hooks():

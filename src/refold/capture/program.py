@@ -73,7 +73,8 @@ class Exported:
 class Flat(torch.nn.Module):
     """A module as a function of tensors that gives tensors.
 
-    lifted: attributes that are arguments, too; their tensors stand behind the others. equal:
+    lifted: attributes that are arguments, too; their tensors stand behind the others, and behind
+    them those that carry numbers. equal:
     dimensions whose sizes are the same ones. trees: of the result and of the attributes that
     forward has set, after a run.
     """
@@ -104,14 +105,14 @@ class Flat(torch.nn.Module):
         for (i, a), (j, b) in self.equal:  # from here on one size stands for both
             torch._check(tensors[i].shape[a] == tensors[j].shape[b])  # type: ignore[no-untyped-call]
         places = dict(module.named_modules(remove_duplicate=False))
-        given, states = (
-            tensors[: len(self.arguments.tensors)],
-            tensors[len(self.arguments.tensors) :],
-        )
+        first = len(self.arguments.tensors)
+        last = first + len(self.lifted)
+        given, states = tensors[:first], tensors[first:last]
+        numbers = [carrier.shape[0] for carrier in tensors[last:]]
         before = [_set(places[o.path], o.name, v) for o, v in zip(self.lifted, states, strict=True)]
         try:
             with self.at_once, watch.during():
-                result, paths = self.arguments.call(module, given)
+                result, paths = self.arguments.call(module, given, numbers)
         except SizeError as error:
             error.expr = _axes(error, tensors)
             raise
@@ -179,7 +180,7 @@ def exported(
     flat = Flat(module, arguments, lifted, watch, bound.equal)
     places = dict(module.named_modules(remove_duplicate=False))
     states = [getattr(places[one.path], one.name).detach() for one in lifted]
-    tensors = (*arguments.tensors, *states)
+    tensors = (*arguments.tensors, *states, *arguments.carriers)
     specs = tuple(
         {a: ExportDim.AUTO for a in range(t.dim()) if (i, a) not in (fixed or ())}
         for i, t in enumerate(tensors)
@@ -200,7 +201,8 @@ def exported(
             if flat.at_once.error is not None:
                 raise flat.at_once.error
             guards = getattr(program, "_guards_code", None) or []
-            paths = [*arguments.places, *(attribute(one.text) for one in lifted)]
+            held = [*arguments.places, *(attribute(one.text) for one in lifted)]
+            paths = [*(f"{path}.shape[{{0}}]" for path in held), *arguments.counted]
             metas = _metas(program)
             conditions = tuple(_condition(g.strip(), paths, metas) for g in guards if shapes)
             # decomposing drops what nothing reads, though it may have drawn or written
@@ -334,7 +336,9 @@ def _value(text: str, metas: Sequence[torch.Tensor]) -> Any:
 
 
 def _over(guard: str, paths: Sequence[str]) -> str:
-    return re.sub(_NAME, lambda m: f"{paths[int(m[1])]}.shape[{m[2]}]", guard)
+    """A guard over forward's parameters. paths: what reads a size of each tensor, with a place for
+    the dimension."""
+    return re.sub(_NAME, lambda m: paths[int(m[1])].format(m[2]), guard)
 
 
 def _check_effects(node: torch.fx.Node) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +63,7 @@ class Reader(Calls):
         if len(read) != len(self.made.drawn) or self.number != len(read):
             raise CaptureError("forward draws random numbers of which nothing follows")
         dims = [d for f in fields for d in f.shape or () if isinstance(d, Sym)]
-        names = {s for d in dims for s in d.names()}
+        names = {s for d in dims for s in d.names()} | set(self.numbers)
         ranges = {}
         for symbol, bound in self.program.range_constraints.items():
             name = self.sizes.names.get(str(symbol))
@@ -104,9 +104,13 @@ class Reader(Calls):
             queries,
             watch.reads_mode,
             self.device,
+            numbers=self.numbers,
             apart=apart_of(self.module),
         )
-        missing = names - set(captured.symbol_sources())
+        sources = set(captured.symbol_sources())
+        if sources & set(self.numbers):
+            raise CaptureError("a number among the arguments has to be a size")
+        missing = names - sources - set(self.numbers)
         if missing:
             raise SizeError("a size of an input is not free by itself", self._axes(fields, missing))
         return captured
@@ -176,7 +180,9 @@ class Reader(Calls):
         shapes = [tuple(self.sizes.dim(d) for d in meta.shape) for meta in metas]
         number = len(self.arguments.tensors)
         fields = list(self.arguments.fields(shapes[:number]))
-        for one, state, shape in zip(self.lifted, self.states(), shapes[number:], strict=True):
+        last = number + len(self.lifted)
+        self.numbers = dict(self._numbers(shapes[last:]))
+        for one, state, shape in zip(self.lifted, self.states(), shapes[number:last], strict=True):
             if type(state) is not torch.Tensor:
                 raise CaptureError(f"the attribute {one.text} is a {type(state).__name__}")
             fields.append(Argument(attribute(one.text), shape, state.dtype))
@@ -190,6 +196,14 @@ class Reader(Calls):
             for f in fields
         )
 
+    def _numbers(self, shapes: list[tuple[Dim, ...]]) -> Iterator[tuple[str, str]]:
+        """The named sizes that numbers among the arguments are, and these numbers' paths."""
+        for name, shape in zip(self.arguments.counted, shapes, strict=True):
+            symbols = shape[0].names() if isinstance(shape[0], Sym) else frozenset()
+            if len(symbols) != 1:
+                raise CaptureError(f"{name} does not vary by itself")
+            yield next(iter(symbols)), name
+
     def _bound_inputs(self) -> list[tuple[torch.fx.Node, Any]]:
         places = [n for n in self.program.graph.nodes if n.op == "placeholder"]
         return list(zip(places, self.program.graph_signature.input_specs, strict=True))
@@ -201,7 +215,10 @@ class Reader(Calls):
         for node, spec in self._bound_inputs():
             meta = node.meta.get("val")
             if spec.kind == InputKind.USER_INPUT:
-                argument = next(user)
+                argument = next(user, None)
+                if argument is None:
+                    self.env[node] = None  # it carries a number: nothing reads it
+                    continue
                 assert argument.shape is not None and argument.dtype is not None
                 made = leaf(
                     "input", argument.shape, argument.dtype, name=argument.path, index=index

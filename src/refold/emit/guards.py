@@ -36,9 +36,13 @@ def misfit_lines(
     ]
     sources = captured.symbol_sources()
     seen = {name: f"{argument.path}.shape[{i}]" for name, (argument, i) in sources.items()}
+    counted = {path: name for name, path in captured.numbers.items()}
+    seen |= captured.numbers
     tensors, more = [], []
     for argument in captured.fields:
-        if argument.shape is None:
+        if argument.path in counted:
+            more.append(_number_refusal(argument, captured.ranges.get(counted[argument.path])))
+        elif argument.shape is None:
             more.append(_value_refusal(argument))
         else:
             tensors.append(_argument_text(argument, captured, seen, device))
@@ -115,7 +119,11 @@ def repeated(module: torch.nn.Module, captured: Captured) -> list[str] | None:
     """Conditions under which a call whose tensors are like those of the last accepted one is not
     like it: of the arguments that are no tensors. None where arguments have to be looked for.
     """
-    if captured.containers or not all(f.path.isidentifier() for f in captured.fields):
+    if (
+        captured.numbers
+        or captured.containers
+        or not all(f.path.isidentifier() for f in captured.fields)
+    ):
         return None
     values = [_value_refusal(f) for f in captured.fields if f.shape is None]
     values += [_offset_refusal(f) for f in captured.tensors if f.offset is not None]
@@ -194,6 +202,14 @@ def _strides_text(argument: Argument) -> str:
         size = argument.shape[i]
         factors.insert(0, f"{argument.path}.shape[{i}]" if isinstance(size, Sym) else str(size))
     return "(" + ", ".join(texts) + ("," if len(texts) == 1 else "") + ")"
+
+
+def _number_refusal(argument: Argument, bounds: tuple[int, int | None] | None) -> Refusal:
+    """Of a whole number that varies."""
+    least, most = bounds or (2, None)
+    test = f"type({argument.path}) is not int or {argument.path} < {least}"
+    test += "" if most is None else f" or {argument.path} > {most}"
+    return test, f'"{_quoted(argument.path)} is no whole number as the kernels were made for"'
 
 
 def _value_refusal(argument: Argument) -> Refusal:
