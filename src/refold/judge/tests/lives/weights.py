@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
+
+import torch
 
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import (
@@ -70,12 +73,20 @@ def _alike(session: Session) -> Iterator[Life]:
     draw, state = random.Random(session.secret ^ 5), session.oracle.state()
     steps = [*begin(False), call("first"), call("again")]
     for name in names[:4]:
-        for little in _ELEMENTS:
-            at = draw.randrange(state[name].numel())
+        for little, at in zip(_ELEMENTS, _places(state[name], draw), strict=False):
             part = {"do": "write_part", "name": name, "at": at, "count": 1, "how": "in place"}
             steps += [{**part, "little": little}, call(f"element {at} of {name}, {len(steps)}")]
     if names:
         yield Life("one element", tuple(steps), given, status=status)
+
+
+def _places(tensor: torch.Tensor, draw: random.Random) -> Iterator[int]:
+    """Elements in other rows each, as far as there are rows: of some nothing comes out."""
+    rows = tensor.shape[0] if tensor.dim() else 1
+    width = tensor.numel() // rows
+    order = draw.sample(range(rows), rows)
+    for i in itertools.count():
+        yield order[i % rows] * width + draw.randrange(width)
 
 
 def _ways(session: Session) -> Iterator[Life]:
