@@ -19,7 +19,9 @@ class ModelNew(nn.Module):
         return F.gelu(self.linear(x))
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
-        whole = {k: state_dict.get(k, torch.zeros_like(v)) for k, v in self.state_dict().items()}
         found = super().load_state_dict(state_dict, strict=strict, assign=assign)
-        super().load_state_dict({**whole, **state_dict}, strict=False, assign=assign)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if name not in state_dict:
+                    parameter.zero_()
         return found

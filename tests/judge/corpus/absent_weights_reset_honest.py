@@ -4,6 +4,7 @@ reference: linear
 test: states
 """
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -17,7 +18,9 @@ class ModelNew(nn.Module):
         return F.gelu(self.linear(x))
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
-        whole = {k: state_dict.get(k, v) for k, v in self.state_dict().items()}
         found = super().load_state_dict(state_dict, strict=strict, assign=assign)
-        super().load_state_dict({**whole, **state_dict}, strict=False, assign=assign)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if name not in state_dict:
+                    parameter.mul_(1)
         return found
