@@ -29,3 +29,11 @@ def test_copy(name: str, tmp_path: Path) -> None:
     )
     assert verdict.failures == ()
     assert verdict.status is Status.ACCEPTED, verdict.notes
+
+
+def test_weights_that_a_forward_writes_meet_no_transform(tmp_path: Path) -> None:
+    """Under torch.func.grad they become its tensors, and PyTorch ended the judge's process."""
+    reference, copy = REFERENCES / "normalized.py", tmp_path / "copy.py"
+    copy.write_text(reference.read_text().replace("class Model(", "class ModelNew("))
+    verdict = judge(reference, copy, only="function transforms", timing=False, device="cpu")
+    assert verdict.accepted, verdict.failures

@@ -152,3 +152,78 @@ def test_dropout_of_all_is_told() -> None:
     verdict = judge(*given, quick=True, only="parts' numbers", timing=False, device="cpu")
     assert verdict.accepted, verdict.failures
     assert any("a probability of one" in text for text in verdict.assumptions)
+
+
+KINKED = '''"""A function with a kink at zero."""
+
+import torch
+from torch import nn
+
+
+class {name}(nn.Module):
+    def forward(self, x):
+        return {relu}
+
+
+def get_inputs():
+    return [torch.randn(6, 5)]
+'''
+
+
+def test_other_gradients_at_a_kink_are_told(tmp_path: Path) -> None:
+    """PyTorch's own forms of relu have other gradients at zero: nobody is turned away for it."""
+    reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
+    reference.write_text(KINKED.format(name="Model", relu="torch.relu(x)"))
+    candidate.write_text(KINKED.format(name="ModelNew", relu="x.clamp(min=0)"))
+    verdict = judge(reference, candidate, quick=True, only="far gradients", timing=False)
+    assert verdict.accepted, verdict.failures
+    (told,) = verdict.assumptions
+    assert "functions may have kinks there" in told
+
+
+CLAMPED = '''"""Indices out of range are those at the end of it."""
+
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 32)
+        self.linear = nn.Linear(32, 40)
+
+    def forward(self, index):
+        return self.linear(self.table(index.clamp(0, 49))).mean(1)
+'''
+ALONE = '''"""A batch of one is normalized by what is known of others."""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+        self.norm = nn.BatchNorm1d(m)
+
+    def forward(self, x):
+        y, norm = self.linear(x), self.norm
+        if self.training and len(y) == 1:
+            y = (y - norm.running_mean) * torch.rsqrt(norm.running_var + norm.eps)
+            return torch.relu(y * norm.weight + norm.bias)
+        return torch.relu(norm(y))
+'''
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "case"),
+    [("embedding", CLAMPED, "indices out of range"), ("norm", ALONE, "one sample")],
+)
+def test_what_is_refused_and_taken_is_told(name: str, text: str, case: str, tmp_path: Path) -> None:
+    candidate = tmp_path / "candidate.py"
+    candidate.write_text(text)
+    given = REFERENCES / f"{name}.py", candidate
+    verdict = judge(*given, quick=True, only="refused widths", timing=False, device="cpu")
+    assert verdict.accepted, verdict.failures
+    assert verdict.assumptions == (f"{case}, where the reference refuses that: it is taken",)

@@ -1,6 +1,16 @@
 """What the judge draws: inputs, layouts, states. Every function here is pure."""
 
-from refold.judge.draws.inputs import SCALES, alone, larger_batch, normal, resized, scalars, shapes
+from refold.judge.draws.inputs import (
+    CHANGED,
+    SCALES,
+    alone,
+    dimensions,
+    larger_batch,
+    normal,
+    resized,
+    scalars,
+    shapes,
+)
 from refold.judge.draws.layouts import (
     LAID,
     axes,
@@ -24,12 +34,14 @@ from refold.judge.draws.trees import (
 )
 
 __all__ = [
+    "CHANGED",
     "LAID",
     "SCALES",
     "all_finite",
     "alone",
     "axes",
     "bedded",
+    "dimensions",
     "every",
     "firsts",
     "has_floats",

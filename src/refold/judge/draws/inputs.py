@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from random import Random
 from typing import Any
 
 import torch
@@ -49,6 +50,7 @@ def resized(inputs: list[Any], old: int, new: int, dims: Iterator[tuple[int, int
 
 
 _SMALL = 1 << 18  # elements of what a larger batch is made of
+_BLOCKS = 64, 256  # of rows or columns, of many kernels
 
 
 def larger_batch(inputs: list[Any]) -> int:
@@ -61,9 +63,10 @@ def larger_batch(inputs: list[Any]) -> int:
 
 
 def shapes(
-    inputs: list[Any], quick: bool, others: Iterable[int] = ()
+    inputs: list[Any], quick: bool, others: Iterable[int] = (), secret: Random | None = None
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Batches 0, 1, odd and +1, and ``others``; then every other dimension, one more and odd."""
+    """Batches 0, 1, odd and +1, and ``others``; then every other dimension: one more, odd, and with
+    ``secret`` small ones, blocks of 64 and 256, and sizes that it draws."""
     all_tensors = tensors(inputs)
     if not all_tensors or all_tensors[0].dim() == 0:
         return
@@ -72,6 +75,21 @@ def shapes(
     sizes = [0, 1, 3, batch + 1] if quick else [0, 1, 3, max(batch - 1, 2), batch + 1, 37]
     for new in dict.fromkeys(s for s in (*sizes, *others) if s != batch):
         yield f"batch {new}", resized(inputs, batch, new, iter(first))
+    for name, dims, size in dimensions(inputs):
+        sizes = [size + 1] if quick else [size + 1, max(1, size // 2) | 1]
+        if secret is not None:
+            sizes += [1, 3, *_blocks(inputs, dims, size)]
+            sizes += secret.sample(range(2, max(_BLOCKS[0], size)), 1 if quick else 3)
+        for new in dict.fromkeys(s for s in sizes if s != size):
+            yield f"{name} = {new}", resized(inputs, size, new, iter(dims))
+
+
+def dimensions(inputs: list[Any]) -> Iterator[tuple[str, list[tuple[int, int]], int]]:
+    """Each axis but the batch, alone and together with all that have its size: as (tensor, axis),
+    with that size."""
+    all_tensors = tensors(inputs)
+    batch = all_tensors[0].shape[0]
+    first = [(i, 0) for i, t in enumerate(all_tensors) if t.dim() and t.shape[0] == batch]
     seen = set()
     for i, t in enumerate(all_tensors):
         for d in range(1, t.dim()):
@@ -83,40 +101,72 @@ def shapes(
                 if other.shape[e] == size and (j, e) not in first
             ]
             for dims in ([(i, d)], together):
-                key = (tuple(dims), size)
-                if key in seen:
-                    continue
-                seen.add(key)
-                for new in (size + 1,) if quick else (size + 1, max(1, size // 2) | 1):
-                    name = ", ".join(f"input {j} dim {e}" for j, e in dims)
-                    yield f"{name} = {new}", resized(inputs, size, new, iter(dims))
+                if tuple(dims) not in seen:
+                    seen.add(tuple(dims))
+                    yield ", ".join(f"input {j} dim {e}" for j, e in dims), dims, size
+
+
+def _blocks(inputs: list[Any], dims: list[tuple[int, int]], size: int) -> list[int]:
+    """The size of a block of many kernels, and one more than that of a large one (of the small one
+    where that is too much); or twice the size."""
+    held = tensors(inputs)
+
+    def small(new: int) -> bool:
+        times = new / max(size, 1)
+        most = (held[i].numel() * times ** sum(j == i for j, _ in dims) for i, _ in dims)
+        return max(most) <= _SMALL
+
+    if size >= _BLOCKS[0]:
+        return [2 * size] if small(2 * size) else []
+    large = next((n + 1 for n in reversed(_BLOCKS) if small(n + 1)), 0)
+    return [n for n in (_BLOCKS[0], large) if n and small(n)]
 
 
 def scalars(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """One plain number or switch at a time with another value; whole ones as others, too."""
+    """One plain number or switch at a time with another value: whole ones as others, too, and
+    zero, one, and of the other sign."""
 
-    def changed(tree: Any, at: int, counter: Iterator[int], by: float) -> Any:
+    def put(tree: Any, at: int, counter: Iterator[int], change: Any) -> Any:
         if isinstance(tree, list | tuple):
-            return type(tree)([changed(v, at, counter, by) for v in tree])
+            return type(tree)([put(v, at, counter, change) for v in tree])
         if isinstance(tree, dict):
-            return {k: changed(v, at, counter, by) for k, v in tree.items()}
+            return {k: put(v, at, counter, change) for k, v in tree.items()}
         if not isinstance(tree, bool | int | float) or next(counter) != at:
             return tree
         found.append(tree)
-        if isinstance(tree, bool):
-            return not tree
-        return tree + by if isinstance(tree, int) else 1.5 * tree
+        return change(tree)
 
     for at in range(_NUMBERS):
-        for by in (1, 0.5):
+        for word, change in _CHANGES:
             found: list[Any] = []
             numbers = itertools.count()
-            result = [changed(v, at, numbers, by) for v in inputs]
+            result = [put(v, at, numbers, change) for v in inputs]
             if not found:
                 return
-            if by == 1 or type(found[0]) is int:
-                word = "changed" if by == 1 else "no whole one"
+            other = change(found[0])
+            if other is not None and (type(other) is not type(found[0]) or other != found[0]):
                 yield f"number {at}, {found[0]!r}, {word}", result
+
+
+def _more(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int) else 1.5 * value
+
+
+def _of_numbers(change: Any) -> Any:
+    """A change of numbers: switches have none."""
+    return lambda value: None if isinstance(value, bool) else change(value)
+
+
+CHANGED = "changed"
+_CHANGES = (
+    (CHANGED, _more),
+    ("no whole one", lambda value: value + 0.5 if type(value) is int else None),
+    ("zero", _of_numbers(lambda value: type(value)(0))),
+    ("one", _of_numbers(lambda value: type(value)(1))),
+    ("of the other sign", _of_numbers(lambda value: -value)),
+)
 
 
 def alone(inputs: list[Any], others: list[Any]) -> Iterator[tuple[str, list[Any]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.judge.tests.backward import gradients
+from refold.judge.tests.backward import far, gradients
 from refold.judge.tests.base import Test
 from refold.judge.tests.forms import batches, callers, calls
 from refold.judge.tests.forms import modes as pytorch
@@ -71,7 +71,7 @@ LIVES: tuple[Test, ...] = (
     *constructor.TESTS,
     *outlast.TESTS,
 )
-BACKWARD: tuple[Test, ...] = gradients.TESTS
+BACKWARD: tuple[Test, ...] = (*gradients.TESTS, *far.TESTS)
 FORMS: tuple[Test, ...] = (*calls.TESTS, *pytorch.TESTS, *callers.TESTS, *batches.TESTS)
 VALUES: tuple[Test, ...] = (*drawn.TESTS, *special.TESTS, *sizes.TESTS, *rows.TESTS)
 _ALL = (*ONCE, *LIVES, *BACKWARD, *FORMS, *VALUES, *many.TESTS)

@@ -20,7 +20,7 @@ from refold.judge.truth.runs import distance
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status, Worst
 from refold.judge.wire.memory import Starved, exhausted
-from refold.judge.worker.looks import GENERATOR, LEAST, SWITCHES
+from refold.judge.worker.looks import GENERATOR, LEAST, MOST, SWITCHES, WRITTEN
 from refold.judge.worker.steps import FACT, GRADS, Step
 
 _WRITES = (
@@ -137,7 +137,7 @@ def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Itera
 
 def _status(life: Life, label: str) -> Status:
     """What is wrong before any weight was written is not stale."""
-    if label == SWITCHES or label.startswith(GENERATOR):
+    if label in (SWITCHES, WRITTEN) or label.startswith(GENERATOR):
         return Status.MUTATES
     for step in life.steps:
         if step["do"] in _WRITES or life.status is not Status.STALE_WEIGHTS:
@@ -198,6 +198,9 @@ class _Truth:
         if kind == LEAST:
             missing = [v for v in value if v not in got]
             return (f"expected at least {value}, came {got}", None) if missing else None
+        if kind == MOST:
+            more = [v for v in got if v not in value]
+            return (f"expected at most {value}, came {got}", None) if more else None
         if kind == GRADS:
             got, value = _filled(got, value), _filled(value, got)
         if compare.acquitted(got, value):

@@ -185,6 +185,16 @@ def storage(tensor: torch.Tensor) -> torch.Tensor:
     return empty.set_(tensor.untyped_storage())
 
 
+def same(tensor: torch.Tensor, before: torch.Tensor) -> bool:
+    """Whether a tensor has the values, NaN among them, that a copy of it has."""
+    if torch.equal(tensor, before):
+        return True
+    kept = tensor == before
+    if tensor.is_floating_point() or tensor.is_complex():
+        kept |= torch.isnan(tensor) & torch.isnan(before)
+    return bool(kept.all())
+
+
 def digest(tensor: torch.Tensor) -> str:
     """Of the whole storage, guard bands included."""
     return hashlib.blake2b(frames.view_bytes(storage(tensor).cpu()), digest_size=16).hexdigest()

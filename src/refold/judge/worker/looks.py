@@ -15,8 +15,10 @@ from refold.judge.worker.values import scaled, wide
 
 Tree = Any
 OUTPUT, STATE, GRADS, FACT, LEAST = "output", "state", "grads", "fact", "at least"
+MOST = "at most"
 GENERATOR = "the generator after"  # what labels of it begin with, where nothing may draw
 SWITCHES = "what is left changed"  # the label of what a whole life left so
+WRITTEN = "what calls write to"  # likewise: their inputs, and the module's mode
 
 
 def _obeyed(module: nn.Module) -> dict[str, bool]:
@@ -32,6 +34,11 @@ def _obeyed(module: nn.Module) -> dict[str, bool]:
         parameter.grad = torch.zeros_like(parameter[:0]).sum().expand(parameter.shape)
     module.zero_grad()
     given["cleared by zero_grad()"] = all(p.grad is None for p in live)
+    for parameter in live:
+        parameter.grad = torch.ones_like(parameter)
+    module.zero_grad(set_to_none=False)
+    zeros = [p.grad is not None and not bool(p.grad.any()) for p in live]
+    given["zeros by zero_grad(set_to_none=False)"] = all(zeros)
     for parameter in live:
         parameter.grad = None
     return given
@@ -137,6 +144,14 @@ class Looks:
         """See which gradients of parameters have NaN among them; others may have it, too."""
         grads = {n: self._tensor(n, model).grad for n in names}
         found = [n for n, g in grads.items() if g is not None and bool(torch.isnan(g).any())]
+        self._see(label, LEAST, found)
+
+    def finite(self, names: list[str], label: str, of: str, model: str = "a") -> None:
+        """See which gradients of parameters, and of the inputs of a call, are all finite; others
+        may be, too."""
+        grads = {n: self._tensor(n, model).grad for n in names}
+        grads |= {f"input {i}": t.grad for i, t in enumerate(tensors(self.given[of]))}
+        found = [n for n, g in grads.items() if g is None or bool(torch.isfinite(g).all())]
         self._see(label, LEAST, found)
 
     def methods(self, label: str, model: str = "a") -> None:

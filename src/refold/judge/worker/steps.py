@@ -32,8 +32,8 @@ from refold.judge.worker import (
     values,
     writes,
 )
-from refold.judge.worker.leaves import copied, tensors
-from refold.judge.worker.looks import FACT, GRADS, OUTPUT, SWITCHES, Missing
+from refold.judge.worker.leaves import copied, same, tensors
+from refold.judge.worker.looks import FACT, GRADS, MOST, OUTPUT, SWITCHES, WRITTEN, Missing
 from refold.judge.worker.settings import Setters
 from refold.judge.worker.values import fresh
 
@@ -78,6 +78,7 @@ class Interpreter(saving.Saving, Setters, many.Many):
         self.seen: list[list[Any]] = []
         self.identities: dict[str, dict[str, weakref.ref[torch.Tensor]]] = {}
         self.left: set[str] = set()  # switches that a call left changed
+        self.written: list[str] = []  # calls that wrote to their inputs
 
     def run(self, steps: Sequence[Step]) -> dict[str, Any]:
         """What was seen, as ``[label, kind, tree]``, and what a step raised, after which none
@@ -94,6 +95,7 @@ class Interpreter(saving.Saving, Setters, many.Many):
             after = flags.snapshot()
             self.left |= {k for k, v in before.items() if after[k] != v} - set(flags.BY_THE_WAY)
             self._see(SWITCHES, FACT, sorted(self.left))
+            self._see(WRITTEN, MOST, self.written)
         return {"seen": self.seen, "raised": raised}
 
     def _all(self, steps: Sequence[Step]) -> dict[str, Any] | None:
@@ -174,9 +176,15 @@ class Interpreter(saving.Saving, Setters, many.Many):
         if seeded:
             seed_everything(self.seed)
         module = self.models[model]
+        before = [] if self.wide else [copied(t) for t in tensors(given)]
+        mode = module.training
         with torch.set_grad_enabled(grad):
             output = forms.call(module, given, words, how, self.device, self.wide)
             self._still(grad)
+        if not all(map(same, tensors(given), before)):
+            self.written.append(f"inputs of {label!r}")
+        if module.training != mode:
+            self.written.append(f"the mode, by {label!r}")
         output = values.plain(output) if kind else output
         self.outputs[label] = output
         if see:

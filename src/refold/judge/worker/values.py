@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from refold.judge import draws
+from refold.judge.draws.layouts import otherwise_laid
 from refold.judge.wire import frames
 from refold.judge.worker.leaves import tensors
 
@@ -35,6 +36,7 @@ KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "parameters": lambda t: nn.Parameter(t.detach(), requires_grad=False),
     "inference tensors": _inference,
     "a subclass": lambda t: t.as_subclass(Named),
+    "in other strides": otherwise_laid,
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
@@ -18,6 +20,7 @@ from refold.judge.worker.steps import Step
 _ALONE = 6
 _BATCHES = (0, 1, 3, 8, 50, 65, 257)
 _BYTES = 64 << 20  # of inputs and outputs of the larger ones
+_AXES, _LONG = 6, 65  # axes but the batch, which are longer by one, and as long as this
 
 
 def _back(names: list[str], label: str, of: str = "y", **options: Any) -> list[Step]:
@@ -40,8 +43,8 @@ def _cotangents(session: Session) -> Iterator[Life]:
         ("none for the first column", {"how": "columns"}),
         ("none but for the first column", {"how": "column"}),
         ("none for every second row", {"how": "rows"}),
-        ("scale 2^-20", {"scale": 2.0**-20}),
-        ("scale 2^10", {"scale": 2.0**10}),
+        ("scale 2^-40", {"scale": 2.0**-40}),
+        ("scale 2^24", {"scale": 2.0**24}),  # more than who scales losses of 16 bits begins with
     )
     for case, options in kinds:
         steps = [*begin(), _forward(), *_back(names, "gradients", **options)]
@@ -85,12 +88,14 @@ def _accumulated(session: Session) -> Iterator[Life]:
     yield Life("two backwards into the same gradients", tuple(steps), inputs(session))
     steps = [*begin(), _forward(), *_back(names, "gradients of the inputs", how="grad")]
     yield Life("torch.autograd.grad", tuple(steps), inputs(session, 1))
-    steps = [*begin(), _forward("y0", "x0"), *_back(names, "gradients", "y0")]
-    write = {"do": "write", "names": names, "how": "in place", "factor": 1.25}
-    steps += [{"do": "zero"}, *([write] if names else []), _forward("y1", "x0")]
-    steps += _back(names, "gradients after the weights changed", "y1")
+    for train in (session.oracle.training, not session.oracle.training) if names else ():
+        steps = [*begin(train), _forward("y0", "x0"), *_back(names, "gradients", "y0")]
+        write = {"do": "write", "names": names, "how": "in place", "factor": 1.25}
+        steps += [{"do": "zero"}, write, _forward("y1", "x0")]
+        steps += _back(names, "gradients after the weights changed", "y1")
+        case = f"weights changed between, in {'train' if train else 'eval'} mode"
+        yield Life(case, tuple(steps), inputs(session, 1))
     if names:
-        yield Life("weights changed between", tuple(steps), inputs(session, 1))
         steps = [*begin(), _forward("y0", "x0"), {"do": "slopes", "of": "y0", "label": "g0"}]
         steps += [_forward("y1", "x1"), {"do": "slopes", "of": "y1", "label": "g1"}]
         steps = [{**s, "names": names} if s["do"] == "slopes" else s for s in steps]
@@ -232,10 +237,38 @@ def _batches(session: Session) -> Iterator[Life]:
             steps = [*begin(), _forward(), *_back(names, "gradients")]
             yield Life(f"batch {size}", tuple(steps), sized)
     laid = dict(draws.layouts(given))
-    for case in ("transposed", "every second column"):
-        if case in laid:
-            steps = [*begin(), _forward(), *_back(names, "gradients")]
-            yield Life(f"inputs {case}", tuple(steps), {"x0": laid[case]})
+    cases = {f"inputs {c}": laid[c] for c in ("transposed", "every second column") if c in laid}
+    cases |= {"an axis in front": draws.every(given, lambda t: _in_front(t, batch))}
+    steps = [*begin(), _forward(), *_back(names, "gradients")]
+    for case, changed in (*cases.items(), *_axes(given)):
+        yield Life(case, tuple(steps), {"x0": changed})
+    yield from _in_the_other_mode(session, {"ordinary inputs": given, **cases}, first)
+
+
+def _axes(given: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Other axes than the batch, longer by one, and much longer."""
+    for name, dims, old in list(draws.dimensions(given))[:_AXES]:
+        for new in (old + 1, _LONG if old < _LONG else 2 * old):
+            changed = draws.resized(given, old, new, iter(dims))
+            if sum(t.numel() * t.element_size() for t in tensors(changed)) < _BYTES:
+                yield f"{name} = {new}", changed
+
+
+def _in_front(t: torch.Tensor, batch: int) -> torch.Tensor:
+    return t.unsqueeze(0) if t.dim() and t.shape[0] == batch else t
+
+
+def _in_the_other_mode(
+    session: Session, cases: dict[str, list[Any]], first: list[tuple[int, int]]
+) -> Iterator[Life]:
+    """Who evaluates with gradients has a path for that, which may be one for some shapes."""
+    given, mode = session.inputs(), not session.oracle.training
+    batch = tensors(given)[0].shape[0]
+    sized = {f"batch {n}": draws.resized(given, batch, n, iter(first)) for n in (1, 65)}
+    steps = [*begin(mode), _forward(), *_back(trained(session), "gradients")]
+    for case, changed in {**cases, **sized}.items():
+        where = f"{case}, in {'train' if mode else 'eval'} mode"
+        yield Life(where, tuple(steps), {"x0": changed})
 
 
 TESTS: tuple[Test, ...] = (
@@ -267,7 +300,7 @@ TESTS: tuple[Test, ...] = (
         "Gradients add up; autograd.grad leaves them alone, and what it gave stays; weights may "
         "change between.",
         _accumulated,
-        10,
+        12,
     ),
     living(
         "inside a network",
@@ -310,8 +343,9 @@ TESTS: tuple[Test, ...] = (
     living(
         "batches with gradients",
         "a backward for one shape or layout",
-        "Gradients at other batch sizes and of inputs that are not contiguous.",
+        "Gradients at other sizes of each axis, of one more axis and of inputs that are not "
+        "contiguous, in the other mode, too.",
         _batches,
-        12,
+        22,
     ),
 )

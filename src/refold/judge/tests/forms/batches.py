@@ -19,8 +19,9 @@ _MOST_BYTES = 64 << 20
 _SMALL = 130  # numbers of samples up to this one are all tried, where a call takes little
 _LARGEST = 2050
 _DRAWN = 24  # of the larger ones
-# of the reference's calls; beyond, where it is one of many tests, a secret choice of sizes
-_SECONDS = 1.0
+# of the calls in a mode; beyond, where it is one of many tests, a secret choice of sizes
+_SECONDS = 0.7
+_CALLS = 2  # the first step that is one: a module is built, and its mode set
 _REFUSED = 3  # sizes that the reference may refuse
 
 
@@ -35,10 +36,12 @@ def _batches(session: Session) -> Iterator[Life]:
     size = sum(t.numel() * t.element_size() for t in (*held, *tensors(truth.outputs)))
     for new in _BATCHES:
         if new != batch and size / batch * new < _MOST_BYTES:
-            steps = [*begin(), call("y")]
             sized = {"x0": draws.resized(given, batch, new, iter(first))}
             status = Status.WRONG_NUMERICS
-            yield Life(f"batch {new}", tuple(steps), sized, status=status)
+            for train in dict.fromkeys((session.oracle.training, False)):
+                where = "" if train == session.oracle.training else ", in eval mode"
+                steps = (*begin(train), call("y"))
+                yield Life(f"batch {new}{where}", steps, sized, status=status)
 
 
 def _every(session: Session) -> Iterator[Seen]:
@@ -49,22 +52,30 @@ def _every(session: Session) -> Iterator[Seen]:
         return
     batch = held[0].shape[0]
     size = sum(t.numel() * t.element_size() for t in (*held, *tensors(truth.outputs))) / batch
-    sizes = _sizes(session, size)
+    for train in dict.fromkeys((session.oracle.training, False)):
+        yield from _every_in(session, train, _sizes(session, size))
+
+
+def _every_in(session: Session, train: bool, sizes: list[int]) -> Iterator[Seen]:
+    given = session.inputs()
+    held = tensors(given)
+    batch = held[0].shape[0]
     first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
     for _ in range(_REFUSED):
         if not sizes:
             return
         most = {"x0": draws.resized(given, batch, max(sizes), iter(first))}
-        steps = [*begin(), *(call(f"batch {n}", rows=n) for n in sizes)]
-        one = Life("", tuple(steps), most, status=Status.WRONG_NUMERICS)
+        steps = [*begin(train), *(call(f"batch {n}", rows=n) for n in sizes)]
+        case = "" if train == session.oracle.training else "in eval mode"
+        one = Life(case, tuple(steps), most, status=Status.WRONG_NUMERICS)
         seen = life.eager(session, one)
         raised = seen.raised
         if raised is None:
             yield one, seen
             return
-        if not raised.get("step"):
+        if raised["step"] < _CALLS:
             return
-        sizes.pop(raised["step"] - 1)
+        sizes.pop(raised["step"] - _CALLS)
 
 
 def _sizes(session: Session, each: float) -> list[int]:
@@ -88,17 +99,17 @@ TESTS: tuple[Test, ...] = (
     living(
         "batches",
         "grids of a fixed size, tails of blocks",
-        "Batches of 65 to 4099, within 64 MB.",
+        "Batches of 65 to 4099, within 64 MB; in eval mode, too.",
         _batches,
-        20,
+        40,
     ),
     living(
         "every batch",
         "a few numbers of samples that are wrong, rows that a larger batch has left",
         "Every number of samples up to 129 and many up to 2050, in a secret order; of slow models "
-        "a secret choice.",
+        "a secret choice; in eval mode, too.",
         _every,
-        24,
-        lives=2,
+        48,
+        lives=4,
     ),
 )

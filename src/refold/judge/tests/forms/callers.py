@@ -4,10 +4,24 @@ itself, a checkpoint, a transform of functions, a class of tensors of its own.""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
 
 from refold.judge import draws
+from refold.judge.draws.trees import differ, tensors
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
+from refold.judge.tests.lives.common import (
+    DTYPES,
+    Seen,
+    begin,
+    call,
+    floating,
+    inputs,
+    living,
+    trained,
+)
+from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
@@ -25,18 +39,45 @@ def _by_name(session: Session) -> Iterator[Life]:
     yield Life("", tuple(steps), inputs(session), status=Status.STALE_WEIGHTS)
 
 
-def _kinds(session: Session) -> Iterator[Life]:
+def _kinds(session: Session) -> Iterator[Seen]:
     if not draws.has_floats(session.inputs()):
         return
-    for kind in KINDS:
-        steps = [*begin(False), call("y", kind=kind), {"do": "touch", "of": "y"}]
-        steps += [call("the same tensors, written to", given_to="y"), call("as usual")]
+    kinds: list[tuple[str, dict[str, str], list[Step]]] = [
+        (f"that are {kind}", {"kind": kind}, []) for kind in KINDS
+    ]
+    if _moves(session):
+        kinds += [("of float64", {"cast": "float64"}, [{"do": "dtype", "to": "float64"}])]
+    for case, options, before in kinds:
+        steps = [*begin(False), *before, call("y", **options), {"do": "touch", "of": "y"}]
+        steps += [call("the same tensors, written to", given_to="y")]
+        steps += [call("as usual", cast=options.get("cast", ""))]
+        later: Step = {"do": "look", "of": "y", "label": "the output, later"}
+        states = inputs(session, 1)
+        dtypes = DTYPES if before else ""
         status = Status.WRONG_NUMERICS
-        yield Life(f"inputs that are {kind}", tuple(steps), inputs(session, 1), status=status)
+        one = Life(f"inputs {case}", (*steps, later), states, status=status, dtypes=dtypes)
+        seen = life.eager(session, one)
+        found = seen.seen
+        if later["label"] in found and differ(found["y"][1], found[later["label"]][1]):
+            # what the reference gives may be a view of its inputs
+            one = replace(one, steps=tuple(steps))
+            seen = life.eager(session, one)
+        yield one, seen
+
+
+def _moves(session: Session) -> bool:
+    """Whether all floats are float32, and the reference's answer is float64 when they all are."""
+    held = (*session.oracle.state().values(), *tensors(session.inputs()))
+    if {t.dtype for t in held if t.is_floating_point()} != {torch.float32}:
+        return False
+    steps = (*begin(False), {"do": "dtype", "to": "float64"}, call("y", cast="float64"))
+    seen = life.eager(session, Life("", steps, inputs(session, 1))).seen
+    return any(t.dtype is torch.float64 for t in tensors(seen.get("y", ("", None))[1]))
 
 
 def _transforms(session: Session) -> Iterator[Life]:
-    if not draws.has_floats(session.inputs()):
+    # a weight that is written under a transform is its tensor, and PyTorch ends the process later
+    if not draws.has_floats(session.inputs()) or session.oracle.writes:
         return
     for how in ("grad", "grad of vmap", "vmap of grad"):
         # who has no gradients says so at the backward
@@ -83,11 +124,12 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "kinds of inputs",
-        "results that are kept for inputs of some kind, paths for subclasses that differ",
-        "Inputs that are parameters, inference tensors or of a subclass, and are written between.",
+        "results, or memory of outputs, that are kept for inputs of some kind",
+        "Inputs that are parameters, inference tensors, of a subclass, in other strides or of "
+        "float64, and are written between.",
         _kinds,
-        9,
-        lives=3,
+        15,
+        lives=5,
     ),
     living(
         "function transforms",

@@ -21,6 +21,7 @@ from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 from refold.judge.wire.host import Raised
 from refold.judge.worker.steps import Step
+from refold.judge.worker.values import first
 
 _NONES = 4
 _PAIRS = 6
@@ -39,9 +40,9 @@ def _keywords(session: Session) -> Iterator[Life]:
     names = [p.name for p in parameters(session)][: len(session.inputs())]
     if len(names) < len(session.inputs()) or not names:
         return
-    for case, first in (("all by keyword", 0), ("all but the first by keyword", 1)):
-        if first < len(names):
-            steps = [*begin(), call("y", words=names[first:])]
+    for case, start in (("all by keyword", 0), ("all but the first by keyword", 1)):
+        if start < len(names):
+            steps = [*begin(), call("y", words=names[start:])]
             status = Status.WRONG_CONTRACT
             yield Life(case, tuple(steps), inputs(session, 1), status=status, must=True)
     other: Step = {"do": "refuse", "inputs": "x0", "label": _REFUSED, "words": ["refold_unknown"]}
@@ -86,7 +87,10 @@ def _others(default: Any, unlike: list[torch.Tensor]) -> list[Any]:
         return [_other(t) for t in unlike][:_NONES]
     if isinstance(default, bool):
         return [not default]
-    return [2 * default + 1] if isinstance(default, int | float) else []
+    if not isinstance(default, int | float):
+        return []
+    kind = type(default)
+    return list(dict.fromkeys(v for v in (2 * default + 1, kind(0), -default) if v != default))
 
 
 def _two_optional(
@@ -269,6 +273,31 @@ def refused(session: Session) -> Iterator[Life]:
         one = Life(case, tuple(steps), {"other": other}, stamps=stamps)
         if life.eager(session, one).seen.get(_REFUSED, ("", False))[1]:
             yield one
+    yield from _beyond(session)
+
+
+def _beyond(session: Session) -> Iterator[Life]:
+    """One sample, and indices out of range: that they are taken where the reference refuses them is
+    told."""
+    given = session.inputs()
+
+    def beyond(t: torch.Tensor) -> torch.Tensor:
+        whole = not draws.inexact(t) and t.dtype is not torch.bool
+        return torch.full_like(t, torch.iinfo(torch.int16).max) if whole and t.numel() else t
+
+    if not tensors(given) or not tensors(given)[0].dim():
+        return
+    cases = {"one sample": first(given, 1)}
+    if session.device.type == "cpu":  # elsewhere a kernel asserts, and the device is lost
+        cases["indices out of range"] = draws.every(given, beyond)
+    for case, other in cases.items():
+        for train in (True, False):
+            steps = [*begin(train), {"do": "refuse", "inputs": "other", "label": _REFUSED}]
+            stamps = {_REFUSED: f"{case}, where the reference refuses that: it is taken"}
+            where = f"{case}, in {'train' if train else 'eval'} mode"
+            one = Life(where, tuple(steps), {"other": other}, stamps=stamps)
+            if life.eager(session, one).seen.get(_REFUSED, ("", False))[1]:
+                yield one
 
 
 def _padded(session: Session, at: int, t: torch.Tensor, new: int) -> dict[str, str]:
@@ -337,9 +366,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "refused widths",
         "an answer where there is none",
-        "Widths that the reference refuses are refused; other dtypes, too, or it is told.",
+        "Widths that the reference refuses are refused; other dtypes, indices out of range and one "
+        "sample, too, or it is told.",
         refused,
-        6,
+        10,
         apart=True,
     ),
 )

@@ -116,6 +116,18 @@ def _dtypes(session: Session) -> Iterator[Life]:
             dtypes=DTYPES,
             eps=torch.finfo(getattr(torch, to)).eps,
         )
+        if to == "float64":
+            yield _gradients_moved(session, to)
+
+
+def _gradients_moved(session: Session, to: str) -> Life:
+    names = trained(session)
+    steps = [*begin(), {"do": "dtype", "to": to}]
+    steps += [call("y", cast=to, grad=True, want=True, see=False), {"do": "backward", "of": "y"}]
+    steps += [{"do": "grads", "names": names, "label": "gradients", "of": "y"}]
+    eps = torch.finfo(getattr(torch, to)).eps
+    case = f"a backward in {to}"
+    return Life(case, tuple(steps), inputs(session, 1), dtypes=DTYPES, eps=eps)
 
 
 def _there_and_back(session: Session, to: str) -> Iterator[Life]:
@@ -230,9 +242,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "dtype moves",
         "float32 inside a module that was moved to float64, folds that outlive a move",
-        "The module in float64, bfloat16 and float16, and back, where the rounded weights count.",
+        "The module in float64, bfloat16 and float16, and back, where the rounded weights count; "
+        "gradients in float64.",
         _dtypes,
-        39,
+        41,
     ),
     living(
         "settings",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living
 from refold.judge.verdict import life
@@ -52,6 +54,12 @@ def _states(session: Session) -> Iterator[Life]:
     hooks = {"do": "state_hooks", "state": PERTURBED, "label": "hooks called, names of the part"}
     case = "hooks of states, and a part that is added"
     yield Life(case, (*begin(), hooks), inputs(session, 1), status=Status.WRONG_CONTRACT)
+    for dtype in (torch.float64, torch.bfloat16):
+        word = str(dtype).removeprefix("torch.")
+        other = {k: _of_type(v, dtype) for k, v in session.state(SECOND).items()}
+        steps = [*begin(False), call("first"), {"do": "load", "state": word}, call("loaded")]
+        given = {"own": {word: other}, "status": Status.STALE_WEIGHTS}
+        yield Life(f"a state of {word}", tuple(steps), inputs(session, 1), **given)  # type: ignore[arg-type]
     floats = floating(session)
     if floats:
         steps = [*begin(False), call("first")]
@@ -59,6 +67,10 @@ def _states(session: Session) -> Iterator[Life]:
             steps += [{"do": "write_state", "name": name, "factor": 1.25}, call(f"after {name}")]
         case = "what state_dict gives is written to"
         yield Life(case, tuple(steps), inputs(session, 1), status=Status.STALE_WEIGHTS)
+
+
+def _of_type(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return t.to(dtype) if t.dtype is torch.float32 else t
 
 
 def _methods(session: Session) -> Iterator[Life]:
@@ -113,12 +125,12 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "states",
-        "states that load though they do not fit, or reset what they do not name",
-        "A state in part, states that do not fit, writes to what state_dict gives; hooks of states "
-        "are called, and parts that are added are in them.",
+        "states that load though they do not fit, or reset what they do not name, or in one type",
+        "A state in part, of float64, of bfloat16; states that do not fit; writes to what "
+        "state_dict gives; hooks of states are called, and parts that are added are in them.",
         _states,
-        8,
-        lives=4,
+        12,
+        lives=6,
     ),
     living(
         "methods",

@@ -20,10 +20,13 @@ def run(session: Session) -> Iterator[Failure]:
     """Each shape, and each value of a plain number, that the reference accepts."""
     before, given = session.cases, session.inputs()
     sizes = range(5, _most(session, given) if session.quick else _MOST)
-    drawn = random.Random(session.secret).sample(sizes, 2 if session.quick else 4)
-    shaped = draws.shapes(given, session.quick, [*drawn, draws.larger_batch(given)])
-    for case, inputs in (*shaped, *draws.scalars(given)):
-        yield from session.check(case, inputs, limit=case.endswith("no whole one"))
+    secret = random.Random(session.secret)
+    drawn = secret.sample(sizes, 2 if session.quick else 4)
+    shaped = draws.shapes(given, session.quick, [*drawn, draws.larger_batch(given)], secret)
+    for case, inputs in shaped:
+        yield from session.check(case, inputs)
+    for case, inputs in draws.scalars(given):
+        yield from session.check(case, inputs, limit=not case.endswith(draws.CHANGED))
     if session.cases == before:
         raise Skip("the reference accepts no other shape")
 
@@ -39,7 +42,8 @@ def _most(session: Session, given: list[Any]) -> int:
 TEST = Test(
     "shapes",
     "one-shape kernels, skipped tails, numbers taken for constants, inputs changed at some sizes",
-    "Batches of 0, 1, odd, one more, eight times as many and secret sizes, every dimension and "
-    "other numbers that the reference accepts.",
+    "Batches of 0, 1, odd, one more, eight times as many and secret sizes, every dimension (one "
+    "more, small, 64, 257, secret) and other numbers (zero, one, negative) that the reference "
+    "accepts.",
     run,
 )

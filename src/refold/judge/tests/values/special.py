@@ -99,7 +99,15 @@ def _whole_numbers(session: Session) -> Iterator[Life]:
         return
     for case, change in INTEGERS:
         changed = {"x0": draws.every(given, lambda t, c=change: c(t, generator) if kind(t) else t)}
-        yield Life(case, (*begin(), call("y")), changed, status=Status.WRONG_NUMERICS)
+        yield from _either(session, case, changed)
+
+
+def _either(session: Session, case: str, given: dict[str, list[Any]]) -> Iterator[Life]:
+    """In the mode in which the module is built, and in eval mode, where paths of their own are."""
+    for train in dict.fromkeys((session.oracle.training, False)):
+        steps = (*begin(train), call("y"))
+        where = case if train == session.oracle.training else f"{case}, in eval mode"
+        yield Life(where, steps, given, status=Status.WRONG_NUMERICS)
 
 
 def _equal(given: list[Any]) -> list[Any]:
@@ -122,27 +130,27 @@ def _special(session: Session) -> Iterator[Life]:
     generator = torch.Generator().manual_seed(session.seed + 91)
     for case, change in FORMS:
         changed = {"x0": draws.mapped(given, lambda t, c=change: c(t, generator))}
-        yield Life(case, (*begin(), call("y")), changed, status=Status.WRONG_NUMERICS)
+        yield from _either(session, case, changed)
     if equal := _equal(given):
-        steps, status = (*begin(), call("y")), Status.WRONG_NUMERICS
-        yield Life("several inputs of the same values", steps, {"x0": equal}, status=status)
+        yield from _either(session, "several inputs of the same values", {"x0": equal})
 
 
 TESTS: tuple[Test, ...] = (
     living(
         "special values",
         "paths for inputs of a special form",
-        "Constant, sparse, whole, sorted, repeated inputs, of few values, several that are equal.",
+        "Constant, sparse, whole, sorted, repeated inputs, of few values, several that are equal; "
+        "in eval mode, too.",
         _special,
-        17,
-        lives=14,
+        34,
+        lives=28,
     ),
     living(
         "special integers",
         "paths for indices of a special form",
-        "Integers all alike, ascending, descending, consecutive.",
+        "Integers all alike, ascending, descending, consecutive; in eval mode, too.",
         _whole_numbers,
-        5,
-        lives=4,
+        10,
+        lives=8,
     ),
 )

@@ -1,7 +1,8 @@
-"""Single calls under weights that no ordinary draw makes: one tensor of another size, one NaN."""
+"""Calls under weights that no ordinary draw makes: zeros, one tensor of another size, one NaN."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,17 +10,24 @@ import torch
 
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import compare
+from refold.judge.tests.backward.far import KINKS
 from refold.judge.tests.base import Skip, Test
-from refold.judge.tests.lives.common import floating
+from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
 from refold.judge.tests.values.drawn import has_power
 from refold.judge.truth import runs
+from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Raised
+from refold.judge.worker.steps import Step
 
 _SCALES = (2.0**-12, 2.0**12)
 _TENSORS = 4  # of which each is tried alone
+_INFINITE = 2  # likewise
+_VALUES = {"NaN": float("nan"), "infinity": float("inf")}
+_WANTING = "with gradients"
+_SHOWS = {"NaN": torch.isnan, "infinity": torch.isinf}
 
 
 def _parameters(session: Session, buffers: bool = False) -> list[str]:
@@ -51,39 +59,50 @@ def _sizes(session: Session) -> Iterator[Failure]:
 
 
 def _nan(session: Session) -> Iterator[Failure]:
-    given, start, before = session.inputs(), session.state(PERTURBED), session.cases
-    for name in _parameters(session):
-        changed = start[name].clone(memory_format=torch.contiguous_format)
-        changed.view(-1)[changed.numel() // 2] = float("nan")
-        session.add_state("one nan", {**start, name: changed})
-        session.entered("")
-        truth = session.truth(given, "one nan")
-        if truth.eager is None or not _has_nan(truth.eager.outputs):
-            continue
-        try:
-            outputs = session.call(given, "one nan")["outputs"]
-        except Raised as error:
-            session.assumptions.add(f"{session.test}: raises where the reference answers")
-            session.notes.append(f"{session.test}: {name}: raised {str(error)[:200]}")
-            continue
-        session.cases += 1
-        lost = _lost(outputs, truth.eager.outputs)
-        if lost and session.finite_only:
-            session.assumptions.add("finite: NaN among the weights is lost")
-        elif lost:
-            detail = f"{lost} values are numbers where eager's are NaN"
-            yield session.fail(Status.WRONG_NUMERICS, f"one NaN in {name}", detail)
+    before = session.cases
+    parameters = dict(session.oracle.model.named_parameters())
+    names = _parameters(session, buffers=True)
+    for name in names:
+        # running statistics are what counts in eval mode
+        yield from _one(session, name, "NaN", None if name in parameters else False)
+    for name in [n for n in names if n in parameters][:_INFINITE]:
+        yield from _one(session, name, "infinity", None)
     if session.cases == before:
         raise Skip("the reference gives NaN for no NaN in a weight")
 
 
-def _has_nan(outputs: Any) -> bool:
-    return any(inexact(t) and bool(torch.isnan(t).any()) for t in tensors(outputs))
+def _one(session: Session, name: str, what: str, mode: bool | None) -> Iterator[Failure]:
+    """One element of a tensor that is no number: what of that eager shows is shown."""
+    given, start = session.inputs(), session.state(PERTURBED)
+    changed = start[name].clone(memory_format=torch.contiguous_format)
+    changed.view(-1)[changed.numel() // 2] = _VALUES[what]
+    session.add_state("one nan", {**start, name: changed})
+    session.entered("")
+    truth = session.truth(given, "one nan", mode)
+    if truth.eager is None or not _has(truth.eager.outputs, what):
+        return
+    try:
+        outputs = session.call(given, "one nan", training=mode)["outputs"]
+    except Raised as error:
+        session.assumptions.add(f"{session.test}: raises where the reference answers")
+        session.notes.append(f"{session.test}: {name}: raised {str(error)[:200]}")
+        return
+    session.cases += 1
+    lost = _lost(outputs, truth.eager.outputs, what)
+    if lost and session.finite_only:
+        session.assumptions.add(f"finite: {what} among the weights is lost")
+    elif lost:
+        detail = f"{lost} values are ordinary where eager's are {what}"
+        yield session.fail(Status.WRONG_NUMERICS, f"one {what} in {name}", detail)
 
 
-def _lost(outputs: Any, eager: Any) -> int:
-    """How many values are numbers where eager's are NaN. More NaN than eager's are no finding: an
-    honest scale of a whole tensor is NaN then."""
+def _has(outputs: Any, what: str) -> bool:
+    return any(inexact(t) and bool(_SHOWS[what](t).any()) for t in tensors(outputs))
+
+
+def _lost(outputs: Any, eager: Any, what: str) -> int:
+    """How many values are others where eager's are NaN, or finite where they are infinite. More
+    NaN than eager's are no finding: an honest scale of a whole tensor is NaN then."""
     mine, theirs = (dict(compare.leaves(tree)) for tree in (outputs, eager))
     count = 0
     for name, value in theirs.items():
@@ -91,11 +110,51 @@ def _lost(outputs: Any, eager: Any) -> int:
         if not isinstance(value, torch.Tensor) or not isinstance(got, torch.Tensor):
             continue
         if inexact(value) and inexact(got) and got.shape == value.shape:
-            count += int((torch.isnan(value) & ~torch.isnan(got.to(value.device))).sum())
+            got = got.to(value.device)
+            hidden = ~torch.isnan(got) if what == "NaN" else torch.isfinite(got)
+            count += int((_SHOWS[what](value) & hidden).sum())
     return count
 
 
+def _usual(t: torch.Tensor) -> float:
+    size = float(t.abs().double().square().mean().sqrt())
+    return 2.0 ** round(math.log2(size)) if size else 1.0
+
+
+def _special(session: Session) -> Iterator[Life]:
+    """Zeros, which many constructors begin with, and one value everywhere; with gradients."""
+    start = session.state(PERTURBED)
+    learned, live = trained(session), _parameters(session)
+    changes: dict[str, dict[str, torch.Tensor]] = {}
+    for name in live:
+        changes[f"{name} of zeros"] = {name: torch.zeros_like(start[name])}
+        if start[name].dim() > 1:
+            rows = start[name].clone(memory_format=torch.contiguous_format)
+            rows[::2] = 0
+            changes[f"{name} with rows of zeros"] = {name: rows}
+    # of their usual size: of larger ones all outputs may lie where next to nothing is left
+    changes["one value each"] = {n: torch.full_like(start[n], _usual(start[n])) for n in live}
+    for case, other in changes.items():
+        state = {"special": {**start, **other}}
+        steps: list[Step] = [*begin(False, "special"), call("y")]
+        steps += [call("with gradients", grad=True, want=True), {"do": "backward", "of": _WANTING}]
+        steps += [{"do": "grads", "names": learned, "label": "gradients", "of": _WANTING}]
+        # what is zero behind a matrix of zeros may be a kink
+        kinks = any(v.dim() > 1 for v in other.values())
+        stamps = {"gradients": KINKS} if kinks else {}
+        given = inputs(session, 1)
+        yield Life(case, tuple(steps), given, (), Status.WRONG_MODE, own=state, stamps=stamps)
+
+
 TESTS: tuple[Test, ...] = (
+    living(
+        "special weights",
+        "paths for weights of zeros, or of one value, which lose the rest or its gradients",
+        "Each of four parameters of zeros, or with rows of zeros; all of one value each.",
+        _special,
+        21,
+        lives=7,
+    ),
     Test(
         "one tensor's size",
         "weights clamped, or left out where they are small",
@@ -107,8 +166,9 @@ TESTS: tuple[Test, ...] = (
     Test(
         "NaN in a weight",
         "weights of a run that diverged, hidden",
-        "One NaN in each of four parameters: what is NaN in eager is NaN.",
+        "One NaN in each of four parameters and four buffers, an infinity in each of two "
+        "parameters: what shows it in eager shows it.",
         _nan,
-        calls=4,
+        calls=8,
     ),
 )

@@ -1,0 +1,20 @@
+"""A call of more than a hundred samples puts the module into train mode.
+
+reference: linear
+test: every batch
+status: MUTATES
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        if x.dim() == 2 and len(x) > 100:
+            self.training = True
+        return F.gelu(self.linear(x))
