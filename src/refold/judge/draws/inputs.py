@@ -75,10 +75,16 @@ def shapes(
     sizes = [0, 1, 3, batch + 1] if quick else [0, 1, 3, max(batch - 1, 2), batch + 1, 37]
     for new in dict.fromkeys(s for s in (*sizes, *others) if s != batch):
         yield f"batch {new}", resized(inputs, batch, new, iter(first))
-    for name, dims, size in dimensions(inputs):
+    groups = list(dimensions(inputs))
+    several = {pair for _, dims, _ in groups if len(dims) > 1 for pair in dims}
+    for name, dims, size in groups:
         sizes = [size + 1] if quick else [size + 1, max(1, size // 2) | 1]
         if secret is not None:
-            sizes += [1, 3, *_blocks(inputs, dims, size)]
+            small, blocks = [1, 3], _blocks(inputs, dims, size)
+            if quick and several & set(dims):  # axes of one size, as of an image: some each
+                together = len(dims) > 1
+                small, blocks = ([3], blocks[:1]) if together else ([1], blocks[1:])
+            sizes += [*small, *blocks]
             sizes += secret.sample(range(2, max(_BLOCKS[0], size)), 1 if quick else 3)
         for new in dict.fromkeys(s for s in sizes if s != size):
             yield f"{name} = {new}", resized(inputs, size, new, iter(dims))

@@ -37,6 +37,12 @@ _LIFE_SECONDS = (4e-9, 1e-9)  # for each byte of a state: measured on a CPU; by 
 _OVERHEAD = 5e-4  # seconds of a call beside the models' own
 # seconds for each byte that goes to a worker, comes back and is compared, beyond some megabytes
 _MOVED, _LITTLE = 1e-9, 4 << 20
+# tests of single calls that are made in either mode, and how long one may take then
+_EITHER = {
+    *("shapes", "layout", "hostile values", "far magnitudes", "one large sample", "far ids"),
+    *("masks", "tails", "layout of each axis", "rows alike", "poison"),
+}
+_SHORT = 0.005
 
 
 @dataclass
@@ -304,6 +310,15 @@ class Session(Truths):
             return
         yield from facts.seen(self, case, reply, truth)
         yield from self.compared(case, reply["outputs"], truth, status)
+        if training is None and self._in_eval():
+            options |= {"state": state, "training": False, "limit": limit}
+            yield from self.check(f"{case}, in eval mode", inputs, status, **options)
+
+    def _in_eval(self) -> bool:
+        """Whether what is asked in the mode in which the module is built is asked in eval mode,
+        too: fast paths are there. Of a quick verdict slow models would take twice as long."""
+        short = self.alone or not self.quick or self.call_seconds < _SHORT
+        return self.oracle.training and self.test in _EITHER and short
 
     def compared(
         self, case: str, outputs: Any, truth: Truth, status: Status = Status.WRONG_NUMERICS

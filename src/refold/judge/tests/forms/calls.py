@@ -66,7 +66,9 @@ def _optional(session: Session) -> Iterator[Life]:
         kept = [v for p, v in zip(found, given, strict=False) if p.name != parameter.name]
         for value in values:
             said = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
-            steps = [*begin(), call("y", words=[*names, parameter.name])]
+            words = [*names, parameter.name]
+            steps = [*begin(), call("y", words=words), {"do": "mode", "train": False}]
+            steps += [call("y in eval mode", words=words)]
             given_so, case = {"x0": [*kept, value]}, f"{parameter.name} = {said}"
             yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
             if isinstance(value, torch.Tensor) and value.is_floating_point():
