@@ -309,7 +309,8 @@ def test_truths_beyond_their_share_of_memory_are_made_again(
         ("rowsum", "reject_18_stale_fold", Status.STALE_WEIGHTS),
     ):
         files = REFERENCES / f"{reference}.py", CANDIDATES / f"{name}.py"
-        assert run.judge(*files, device="cpu", timing=False).status is status
+        verdict = run.judge(*files, device="cpu", timing=False)
+        assert status in {verdict.status, *(f.status for f in verdict.failures)}
     assert dropped > 20
 
 
