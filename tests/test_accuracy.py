@@ -153,6 +153,36 @@ def test_very_large_and_small(name: str) -> None:
         check(fast, module, [torch.randn(32, 40) * scale])
 
 
+class Shifted(nn.Module):
+    """A norm of what is a bias alone where the input is small: all of a row is equal then."""
+
+    def __init__(self, norm: nn.Module, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.norm = inner, norm
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(self.norm(self.inner(x) + 0.1))
+
+
+@pytest.mark.parametrize(
+    ("norm", "inner", "shape"),
+    [
+        (nn.LayerNorm(96), nn.Identity(), (16, 96)),
+        (nn.InstanceNorm2d(6), nn.Conv2d(4, 6, 3), (2, 4, 12, 13)),
+        (nn.GroupNorm(6, 6), nn.Conv2d(4, 6, 3), (2, 4, 12, 13)),
+    ],
+    ids=["layer norm", "instance norm", "group norm"],
+)
+def test_rows_that_a_shift_makes_equal_have_kernels(norm, inner, shape) -> None:
+    """What is measured of the graph is what kernels do: beside a variance their mean is exact."""
+    torch.manual_seed(0)
+    module, x = Shifted(norm, inner).eval(), torch.randn(shape)
+    fast = fast_of(module, [x])
+    assert not isinstance(fast, str), fast
+    for by in (1.0, 1e-15):
+        check(fast, module, [x * by])
+
+
 def test_batch_norm_centres_equal_values_without_error() -> None:
     """Their deviation is eps's alone, by which a last digit of the mean is divided."""
     torch.manual_seed(0)

@@ -50,6 +50,9 @@ def test_each_switch_prints_its_own_lines(tmp_path: Path) -> None:
         assert any(line.startswith(f"[{kind}]") and words in line for line in lines), kind
     assert "In every mode" in done.stdout
     assert "The last call took the original forward: gradients" in done.stdout
+
+
+def test_without_switches_it_says_what_a_user_must_know(tmp_path: Path) -> None:
     quiet = run("", tmp_path).stderr
     assert "compiled in" not in quiet and quiet.count("the original forward was taken") == 1
 

@@ -36,6 +36,9 @@ TABLE: Mapping[str, Row] = {
     "tests/test_demo.py::test_a_forked_command_prints_and_ends_as_a_started_one": Row(
         "Two processes import PyTorch; the command line's tests start the same command."
     ),
+    "tests/test_logs.py::test_without_switches_it_says_what_a_user_must_know": Row(
+        "A process that imports PyTorch and compiles, as the one with switches does."
+    ),
     "tests/test_masks.py::test_a_mask_is_what_it_is_for_eager": Row(
         "Each is compiled; between them all that looks at masks.", ("an encoder's", "a decoder's")
     ),

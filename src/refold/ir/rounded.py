@@ -83,9 +83,12 @@ def _in_order(
     last |= dict.fromkeys(roots, len(order))
     done: dict[Node, torch.Tensor] = {}
     calls: dict[Any, Any] = {}
+    spread = set() if exact else {_taken_of(n) for n in order if n.op == "var"}
     for k, node in enumerate(order):
         inner = [done[i] if i in done else known[i] for i in node.inputs]
         done[node] = value_of(node, inner, leaves, sizes, exact, calls)
+        if spread and node.op == "mean" and _taken_of(node) in spread:
+            done[node] = _mean_of_equals(inner[0], done[node], node["axes"])
         if watch is not None:
             watch(node, done[node])
         for i in node.inputs:
@@ -139,6 +142,18 @@ def value_of(
         return image[(None,) * (RANK - image.dim())]
     made = row.run(*inner, **attrs)
     return made.to(kind) if row.draws else made  # what is drawn follows from its own dtype
+
+
+def _taken_of(node: Node) -> tuple[Node, tuple[int, ...]]:
+    (x,) = node.inputs
+    return x, tuple(a for a in node["axes"] if x.shape[a] != 1)
+
+
+def _mean_of_equals(x: torch.Tensor, mean: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    """A mean; of values that are all equal it is their value, as our kernels make it beside a
+    variance. PyTorch's own norms make it so, too, but not its mean."""
+    least, most = x.amin(axes, keepdim=True), x.amax(axes, keepdim=True)
+    return torch.where(least == most, most, mean)
 
 
 def _thin(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
