@@ -5980,7 +5980,10 @@ def _refold_argument(
     any.
     """
     if type(value) is torch.Tensor and value.dtype is dtype and value.layout is torch.strided:
-        shape = value.shape
+        try:
+            shape = value.shape
+        except RuntimeError:  # of a nested tensor, which says that it is strided
+            return f"{name} is not a plain dense tensor"
         if (value.is_cuda if kind == "cuda" else value.is_cpu) and len(shape) == len(sizes):
             for found, size in zip(shape, sizes):  # noqa: B905  strict= costs 0.2 µs
                 if found != size and (found < 2 if size is None else size is not ...):
@@ -5995,7 +5998,8 @@ def _refold_wrong_argument(
     name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
 ) -> str | None:
     """The same, in all cases."""
-    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
+    plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_nested
+    if not plain or value.is_neg():
         return f"{name} is not a plain dense tensor"
     if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
         return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
@@ -6637,11 +6641,16 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
 def _refold_prepare(self, rf_caches, rf_mode, x):
     """What the kernels read of the parameters; or, as text, why the original forward is taken."""
     rf_cache = rf_caches.get(rf_mode)
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
+    try:
+        if rf_cache is not None and not (
+            x.is_nested
+        ) and rf_cache.fits(x) and not (
+            _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+            or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
+        ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+            return rf_cache  # the last call was like this one
+    except AttributeError:
+        pass  # what is no tensor; of a nested one PyTorch's guards end the process
     return (
         _refold_problem or _refold_traced() or _refold_misfit(self, x)
         or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))

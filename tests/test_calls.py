@@ -226,6 +226,28 @@ def test_a_class_that_no_text_reaches_is_named():
     assert "Local, a class that an emitted file cannot name" in reason
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+def test_nested_tensors_take_the_original():
+    """Behind a call that the kernels took, too, which PyTorch's own guards do not survive."""
+    module = Mapped().eval()
+    fast = fast_of(module, r(3, 6))
+    check(fast, module, r(3, 6))
+    for layout in (torch.strided, torch.jagged):
+        given = torch.nested.nested_tensor([r(2, 6), r(4, 6)], layout=layout)
+        with torch.no_grad():
+            for ours, theirs in zip(fast(given).unbind(), module(given).unbind(), strict=True):
+                torch.testing.assert_close(ours, theirs)
+        check(fast, module, r(3, 6))
+    for wrong in (None, 3, [r(3, 6)]):
+        with pytest.raises(TypeError):
+            fast(wrong)
+
+
+class Mapped(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.fc(x))
+
+
 # --- sizes --------------------------------------------------------------------------------------
 class Halves(Base):
     def forward(self, x: torch.Tensor) -> torch.Tensor:

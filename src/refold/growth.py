@@ -272,7 +272,7 @@ def is_apart(
     tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
     if space._refold_traced() or any(isinstance(v, torch.fx.Proxy) for v in leaves):
         return True
-    if any(type(v) is not torch.Tensor for v in tensors):
+    if any(type(v) is not torch.Tensor or v.is_nested for v in tensors):
         return True
     device = max((v.get_device() for v in tensors), default=-1)
     reason = space._refold_context(device, space._refold_file.kind)

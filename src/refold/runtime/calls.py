@@ -82,7 +82,10 @@ def _refold_argument(
     any.
     """
     if type(value) is torch.Tensor and value.dtype is dtype and value.layout is torch.strided:
-        shape = value.shape
+        try:
+            shape = value.shape
+        except RuntimeError:  # of a nested tensor, which says that it is strided
+            return f"{name} is not a plain dense tensor"
         if (value.is_cuda if kind == "cuda" else value.is_cpu) and len(shape) == len(sizes):
             for found, size in zip(shape, sizes):  # noqa: B905  strict= costs 0.2 µs
                 if found != size and (found < 2 if size is None else size is not ...):
@@ -97,7 +100,8 @@ def _refold_wrong_argument(
     name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
 ) -> str | None:
     """The same, in all cases."""
-    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
+    plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_nested
+    if not plain or value.is_neg():
         return f"{name} is not a plain dense tensor"
     if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
         return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
