@@ -66,6 +66,10 @@ class DeviceModel:
         return self.device.plain_flops
 
     @property
+    def transposed(self) -> float:
+        return self.device.transposed
+
+    @property
     def bandwidth(self) -> float:
         return self.device.bandwidth
 

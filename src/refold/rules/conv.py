@@ -27,6 +27,7 @@ from refold.rules.rule import Rule
 from refold.rules.safety import is_map, is_tame
 from refold.rules.term import (
     Term,
+    concatenated,
     conv,
     conv_transpose,
     expand,
@@ -35,6 +36,7 @@ from refold.rules.term import (
     mean,
     permute,
     reshape,
+    slice,
     sum,
 )
 
@@ -122,6 +124,27 @@ def _transposed_scaled(
 ) -> Term:
     weight, bias = _second_scaled(w, s, strides, groups), _scaled(b, s, strides)
     return conv_transpose(x, weight, bias, strides, paddings, dilations, groups, output_padding)
+
+
+def _reversed(w: Term, strides: Any, groups: int) -> Term:
+    """The w[C,O/groups,...] of a transposed convolution as w[O,C/groups,...] of a convolution, each
+    kernel back to front."""
+    first, features, *kernel = w.shape[channels(strides) - 1 :]
+    assert isinstance(first, int) and isinstance(features, int)
+    for axis, size in zip(spatial_axes(strides), kernel, strict=True):
+        assert isinstance(size, int)
+        if size > 1:
+            w = concatenated([slice(w, axis, i, 1) for i in reversed(range(size))], axis)
+    grouped = permute(in_groups(w, strides, groups), swapped(-3, -2))
+    return reshape(grouped, pad((groups * features, first // groups, *kernel)))
+
+
+def _from_other_side(w: Term, strides: Any, paddings: Any, dilations: Any) -> tuple[int, ...]:
+    """The padding of a convolution that is a transposed one by steps of one."""
+    axes = spatial_axes(strides)
+    return tuple(
+        d * (w.shape[a] - 1) - p for a, p, d in zip(axes, paddings, dilations, strict=True)
+    )
 
 
 CHANNELS = (
@@ -266,6 +289,31 @@ RESULTS = (
     ),
 )
 
+# a library's convolution is faster than its transposed one, and takes more of what stands behind it
+STEPS_OF_ONE = Rule(
+    "transposed-convolution-by-steps-of-one",
+    TRANSPOSED.format("!", "", ""),
+    lambda x, w, b, strides, paddings, dilations, groups, output_padding: conv_transpose(
+        x, w, b, strides, paddings, dilations, groups, output_padding
+    ),
+    lambda x, w, b, strides, paddings, dilations, groups, output_padding: conv(
+        x,
+        _reversed(w, strides, groups),
+        b,
+        strides,
+        _from_other_side(w, strides, paddings, dilations),
+        dilations,
+        groups,
+    ),
+    "reals",
+    "By steps of one a transposed convolution is a convolution whose kernels lie back to front.",
+    where=lambda x, w, b, strides, paddings, dilations, groups, output_padding: (
+        set(strides) == {1}
+        and not any(output_padding)
+        and all(p >= 0 for p in _from_other_side(w, strides, paddings, dilations))
+    ),
+)
+
 # of a chain in front of a convolution an e-graph would keep every way to take a part of it in
 OPERANDS = (
     Rule(
@@ -327,4 +375,4 @@ OPERANDS = (
     ),
 )
 
-RULES = (*conv_sums.RULES, *conv_partial_sums.RULES, *CHANNELS, *RESULTS, *OPERANDS)
+RULES = (*conv_sums.RULES, *conv_partial_sums.RULES, *CHANNELS, *RESULTS, *OPERANDS, STEPS_OF_ONE)
