@@ -7324,15 +7324,13 @@ def _refold_prepare(self, rf_caches, rf_mode, x):
     """What the kernels read of the parameters; or, as text, why the original forward is taken."""
     rf_cache = rf_caches.get(rf_mode)
     try:
-        if rf_cache is not None and not (
-            x.is_nested
-        ) and rf_cache.fits(x) and not (
+        if rf_cache is not None and x.is_nested is False and rf_cache.fits(x) and not (
             _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
             or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
         ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
             return rf_cache  # the last call was like this one
     except AttributeError:
-        pass  # what is no tensor; of a nested one PyTorch's guards end the process
+        pass  # what is no tensor (of a nested one PyTorch's guards end the process)
     return (
         _refold_problem or _refold_traced() or _refold_misfit(self, x)
         or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
