@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
-from math import prod
 from typing import NamedTuple, Protocol
 
 from refold.devices import DeviceModel
@@ -168,11 +167,8 @@ def product_flops(node: Node) -> float:
 def product_seconds(node: Node, device: DeviceModel, folded: bool = False) -> float:
     """Seconds of a contraction's arithmetic. folded: whether its weight is a folded parameter."""
     seconds = product_flops(node) / device.product_flops * (device.folded if folded else 1.0)
-    if node.op == "conv_transpose" and device.transposed != 1.0 and set(node["strides"]) == {1}:
-        # as of the convolution that it is, which has a product for each place of the result
-        x, places = node.inputs[0], len(node["strides"])
-        larger = prod(map(hint, node.shape[-places:])) / prod(map(hint, x.shape[-places:]))
-        seconds *= device.transposed * max(1.0, larger)
+    if node.op == "conv_transpose" and set(node["strides"]) == {1}:
+        seconds *= device.transposed
     return seconds
 
 

@@ -59,8 +59,8 @@ class Device:
     of rows have them in registers. exponentials: products reduce rows by logsumexp in one pass.
     turns: products of float32 read operands that lie the other way round. quantizes: from how many
     bytes on a value of products of TF32 is kept in 16 bits until it is normalised, if ever
-    (planner/quantize.py). transposed: how many times as long as the equal convolution the library's
-    transposed one by steps of one takes; 1 where nobody timed it.
+    (planner/quantize.py). transposed: how many times as long as a convolution of as many products
+    the library's transposed one by steps of one takes; 1 where nobody timed it.
     """
 
     name: str
