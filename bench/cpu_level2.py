@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import csv
 import datetime
 import math
 import statistics
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from record import Record, commit
 from torch.utils import _pytree as pytree
 
 import refold
@@ -128,22 +128,6 @@ def summary(rows: list[dict[str, str]]) -> str:
     return f"{told('as written', written)}\n{told('as kept', kept)}"
 
 
-def read(table: Path) -> list[dict[str, str]]:
-    if not table.exists():
-        return []
-    with table.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def add(table: Path, row: dict[str, object]) -> None:
-    new = not table.exists()
-    with table.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -160,15 +144,14 @@ def main() -> None:
     if args.one:
         row = timed(args.folder, args.seconds, args.rounds)
         row |= {"date": datetime.date.today().isoformat(), "torch": torch.__version__}
-        add(args.output, row)
+        Record(args.output).write([row])
         return
     if not args.folder.is_dir():
         parser.error(f"{args.folder} is no folder of reference files")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
-    ).stdout.strip()
+    record, found = Record(args.output), list[dict[str, Any]]()
+    measured = commit()
     files = sorted(args.folder.glob("*.py"), key=lambda p: (len(p.stem.split("_")[0]), p.stem))
-    had = {row["file"] for row in read(args.output)}  # the last row of a file counts
+    had = {row["file"] for row in record.before}
     part = args.output.with_suffix(".part.csv")
     for path in files:
         if args.only is not None and path.stem.split("_")[0] not in args.only:
@@ -184,11 +167,13 @@ def main() -> None:
         except subprocess.TimeoutExpired:
             failed = [f"took more than {args.limit:.0f} s"]
         made: dict[str, object] = {"file": path.stem, "said": "".join(failed)[:200]}
-        made |= next(iter(read(part)), {})
-        add(args.output, made | {"commit": commit})
+        made |= next(iter(Record(part).before), {})
+        found.append({column: made.get(column, "") for column in COLUMNS} | {"commit": measured})
+        record.write(found)
         print(*(made.get(k, "") for k in ("file", "to_eager", "to_better", "said")), flush=True)
     part.unlink(missing_ok=True)
-    print(summary(list({row["file"]: row for row in read(args.output)}.values())))
+    # the last row of a file counts
+    print(summary(list({row["file"]: row for row in (*record.before, *found)}.values())))
 
 
 if __name__ == "__main__":

@@ -168,10 +168,10 @@ class Shifted(nn.Module):
     ("norm", "inner", "shape"),
     [
         (nn.LayerNorm(96), nn.Identity(), (16, 96)),
-        (nn.InstanceNorm2d(6), nn.Conv2d(4, 6, 3), (2, 4, 12, 13)),
-        (nn.GroupNorm(6, 6), nn.Conv2d(4, 6, 3), (2, 4, 12, 13)),
+        (nn.LayerNorm(62), nn.Conv2d(4, 6, 3), (2, 4, 9, 64)),
+        (nn.LayerNorm((7, 62)), nn.Conv2d(4, 6, 3), (2, 4, 9, 64)),
     ],
-    ids=["layer norm", "instance norm", "group norm"],
+    ids=["of a row", "of lines of an image", "of images"],
 )
 def test_rows_that_a_shift_makes_equal_have_kernels(norm, inner, shape) -> None:
     """What is measured of the graph is what kernels do: beside a variance their mean is exact."""

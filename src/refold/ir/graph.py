@@ -174,3 +174,14 @@ def render(graph: Graph) -> str:
         target = f"write {out.mutates}" if out.mutates else "return"
         lines.append(f"{target} {names[out.value]} as [{shape}]")
     return "\n".join(lines)
+
+
+def wide_axes(node: Node) -> tuple[int, ...]:
+    """The axes that a reduction is over, but those of one element."""
+    (x,) = node.inputs
+    return tuple(a for a in node["axes"] if x.shape[a] != 1)
+
+
+def taken_of(node: Node) -> tuple[Node, tuple[int, ...]]:
+    """The value and the axes that a reduction is over, however they are written."""
+    return node.inputs[0], wide_axes(node)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from refold.ir.evaluate import concrete
-from refold.ir.graph import is_parametric, topological
+from refold.ir.graph import is_parametric, taken_of, topological
 from refold.ir.grouped import grouped
 from refold.ir.node import Node
 from refold.ir.ops import OPS
@@ -83,11 +83,11 @@ def _in_order(
     last |= dict.fromkeys(roots, len(order))
     done: dict[Node, torch.Tensor] = {}
     calls: dict[Any, Any] = {}
-    spread = set() if exact else {_taken_of(n) for n in order if n.op == "var"}
+    spread = set() if exact else {taken_of(n) for n in order if n.op == "var"}
     for k, node in enumerate(order):
         inner = [done[i] if i in done else known[i] for i in node.inputs]
         done[node] = value_of(node, inner, leaves, sizes, exact, calls)
-        if spread and node.op == "mean" and _taken_of(node) in spread:
+        if spread and node.op == "mean" and taken_of(node) in spread:
             done[node] = _mean_of_equals(inner[0], done[node], node["axes"])
         if watch is not None:
             watch(node, done[node])
@@ -142,11 +142,6 @@ def value_of(
         return image[(None,) * (RANK - image.dim())]
     made = row.run(*inner, **attrs)
     return made.to(kind) if row.draws else made  # what is drawn follows from its own dtype
-
-
-def _taken_of(node: Node) -> tuple[Node, tuple[int, ...]]:
-    (x,) = node.inputs
-    return x, tuple(a for a in node["axes"] if x.shape[a] != 1)
 
 
 def _mean_of_equals(x: torch.Tensor, mean: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:

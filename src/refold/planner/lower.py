@@ -17,7 +17,7 @@ import torch
 
 from refold.ir import OPS, Dim, Graph, Kind, Node, as_scalar, make, numel
 from refold.ir.evaluate import run
-from refold.ir.graph import within
+from refold.ir.graph import taken_of, wide_axes, within
 from refold.ir.node import rebuild
 from refold.ir.shapes import RANK, pad
 from refold.plan.channels import channels_axis
@@ -28,9 +28,7 @@ from refold.planner.moments import (
     centring_mean,
     left_of,
     mean_along,
-    taken_of,
     variance_along,
-    wide_axes,
 )
 from refold.planner.reshaped import in_shape, reshaped, reshaped_behind, reshaped_first
 

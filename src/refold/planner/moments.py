@@ -12,6 +12,7 @@ import math
 import torch
 
 from refold.ir import Node, as_scalar, make
+from refold.ir.graph import wide_axes
 
 COMPUTED = (torch.float32, torch.float64)
 
@@ -35,16 +36,6 @@ def centring_mean(node: Node) -> Node | None:
         return None
     x, mean = node.inputs
     return mean if mean.op == "mean" and mean.inputs[0] is x else None
-
-
-def wide_axes(node: Node) -> tuple[int, ...]:
-    (x,) = node.inputs
-    return tuple(a for a in node["axes"] if x.shape[a] != 1)
-
-
-def taken_of(node: Node) -> tuple[Node, tuple[int, ...]]:
-    """The value and the axes that a reduction is over, however they are written."""
-    return node.inputs[0], wide_axes(node)
 
 
 def left_of(mean: Node, left: Node) -> Node:

@@ -14,6 +14,7 @@ import torch
 
 from refold.ir import OPS, Graph, Kind, Node
 from refold.ir.facts import bounds
+from refold.ir.graph import taken_of
 from refold.ir.node import Attr
 
 _ALWAYS = -1  # every bit: the number zero
@@ -40,13 +41,8 @@ def exact_spreads(graph: Graph) -> frozenset[Node]:
                     needed |= max(inner[i], 0)
         zero[node] = _zero(node, bits, inner)
     exact = {n for n, bit in bits.items() if needed & bit}
-    spread = {_taken_of(n) for n in exact if n.op == "var"}
-    return frozenset(exact | {n for n in bits if n.op == "mean" and _taken_of(n) in spread})
-
-
-def _taken_of(node: Node) -> tuple[Node, tuple[int, ...]]:
-    (x,) = node.inputs
-    return x, tuple(a for a in node["axes"] if x.shape[a] != 1)
+    spread = {taken_of(n) for n in exact if n.op == "var"}
+    return frozenset(exact | {n for n in bits if n.op == "mean" and taken_of(n) in spread})
 
 
 def _zero(node: Node, bits: dict[Node, int], inner: list[int]) -> int:

@@ -289,7 +289,7 @@ RESULTS = (
     ),
 )
 
-# a library's convolution is faster than its transposed one, and takes more of what stands behind it
+# PyTorch's convolution is faster than its transposed one, and more rules know it
 STEPS_OF_ONE = Rule(
     "transposed-convolution-by-steps-of-one",
     TRANSPOSED.format("!", "", ""),
