@@ -161,9 +161,10 @@ class Body:
 
     def _kept_apart(self) -> set[Node]:
         """Products that the compiler must not fuse with the sums that take them: those computed in
-        two places, for a maximum and for the distance from it. Fused in one place alone, the
-        largest value would lie a rounding off the maximum: 3e-5 of values near 600, and so much of
-        a softmax."""
+        two places, for a maximum and for the distance from it, or in two kernels. Fused in one
+        place alone, the largest value would lie a rounding off the maximum: 3e-5 of values near
+        600, and so much of a softmax."""
+        again = {n for n in self.group.again if n.row.cpp_apart}
         found = {_signless(r.source) for r in reductions(self.group) if r.monoid == "LogSumExp"}
         found = {n for n in found if n.row.cpp_apart and n in self.inside}
         for node in self.group.nodes:
@@ -172,7 +173,7 @@ class Body:
                 for n, other in ((a, b), (b, a)):
                     if n.row.cpp_apart and n in self.inside and _made_of(other, n):
                         found.add(n)
-        return found
+        return found | again
 
     # --- operands -------------------------------------------------------------------------------
     def _operands(self) -> list[Operand]:

@@ -85,7 +85,8 @@ class Group:
     adds a number, as (the sum, the buffer). transposed: sides of the product that are read from a
     value that lies the other way round. quantized: what it stores, or reads, in 16 bits. kernel: of
     a product or a convolution on a GPU, how it is cut and in which form it reads its sides.
-    rows_schedule: of a kernel of rows on a GPU, or of a pointwise one, how it is cut.
+    rows_schedule: of a kernel of rows on a GPU, or of a pointwise one, how it is cut. again: what
+    other kernels compute, too, and all have to have the same bits of.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Group:
     quantized: Quantized | None = None
     kernel: ProductKernel | ConvolutionKernel | None = None
     rows_schedule: RowsSchedule | None = None
+    again: tuple[Node, ...] = ()
 
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of an input or output in memory."""

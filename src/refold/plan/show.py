@@ -86,6 +86,8 @@ class _Words:
         ops = " ".join(n.op for n in group.nodes)
         yield f"{group.name}, {group.family} over {space}: {ops}"
         yield f"  reads {self._listed(group.inputs)}"
+        if group.again:
+            yield f"  computes {self._listed(group.again)}, as others do"
         if kernel is not None:
             yield f"  {kernel}"
             if given:

@@ -3,7 +3,8 @@ prices them."""
 
 from refold.planner.lower import lower
 from refold.planner.make import make_plan
-from refold.planner.price import PlanPricer, floor, plan_price
+from refold.planner.plan_price import plan_price
+from refold.planner.price import PlanPricer, floor
 from refold.planner.schedules import convolutions_of, to_tune, tuned
 
 __all__ = [

@@ -32,6 +32,7 @@ class Drafts:
         self.place = {node: i for i, node in enumerate(self.order)}
         self.owner: dict[Node, Draft] = {}
         self.drafts: list[Draft] = []
+        self.again: set[Node] = set()  # what several of them compute, all to the same bits
         self.waits: list[int] = []  # by a draft's number: bits of the drafts that come before it
         self.nearest: dict[Node, int] = {}  # what _nearest has found
         self.now = 0  # the place of the first node that may yet get a draft

@@ -7,6 +7,7 @@ it, in a group of its own or in one that shares its passes; else PyTorch does.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -22,7 +23,9 @@ from refold.planner.buffers import placed
 from refold.planner.drafts import Drafts
 from refold.planner.drawn import as_calls
 from refold.planner.lower import lower
+from refold.planner.plan_price import plan_price
 from refold.planner.quantize import with_quantized
+from refold.planner.recomputed import compute_again, in_their_shapes, read_in_other_shapes
 from refold.planner.schedules import with_schedules
 from refold.planner.spreads import exact_spreads
 from refold.planner.steps import folds_of, ordered
@@ -47,20 +50,29 @@ def make_plan(
     exact = exact_spreads(graph)
     while True:
         lowered, done = lower(graph, whole, exact)
-        planner = _Planner(lowered, storage.moved(done), device)
+        known = storage.moved(done)
+        planner = _Planner(lowered, known, device)
         plan = planner.plan()
-        apart = {n for n in whole if planner.reduces_apart(done[n])}
-        if not apart:
+        alone = {n for n in whole if planner.reduces_apart(done[n])}
+        if not alone:
             break
-        whole -= apart
+        whole -= alone
     biased = biases.taken_out(planner) if device.device.adds_bias else set()
     if biased:
-        plain, moved = biases.without(lowered, biased)
-        here = {n: moved.get(d, d) for n, d in done.items()}
-        lowered, again = lower(plain, {here[n] for n in whole})
-        known = storage.moved({n: again.get(d, d) for n, d in here.items()})
-        plan = _Planner(lowered, known, device).plan()
-    return placed(replace(plan, images_last=images_last))
+        plain, added = biases.without(lowered, biased)
+        here = {n: added.get(d, d) for n, d in done.items()}
+        lowered, behind = lower(plain, {here[n] for n in whole})
+        known = storage.moved({n: behind.get(d, d) for n, d in here.items()})
+        planner = _Planner(lowered, known, device)
+        plan = planner.plan()
+    plan = placed(replace(plan, images_last=images_last))
+    read = read_in_other_shapes(planner) if device.device.toolchain == "cuda" else {}
+    if read:
+        lowered, moved, again = in_their_shapes(lowered, read)
+        other = _Planner(lowered, known.moved(moved), device, again).plan()
+        other = placed(replace(other, images_last=images_last))
+        plan = min(plan, other, key=lambda p: plan_price(p, device).seconds)
+    return plan
 
 
 def _only_reduced(graph: Graph) -> set[Node]:
@@ -73,8 +85,11 @@ def _only_reduced(graph: Graph) -> set[Node]:
 
 
 class _Planner(Drafts):
-    def __init__(self, graph: Graph, storage: Storage, device: DeviceModel) -> None:
+    def __init__(
+        self, graph: Graph, storage: Storage, device: DeviceModel, again: Iterable[Node] = ()
+    ) -> None:
         super().__init__(graph)
+        self.again.update(again)
         self.device = device
         self.parametric: dict[Node, bool] = {}
         for node in self.order:
@@ -92,6 +107,8 @@ class _Planner(Drafts):
             self._place(node)
         self.now = len(self.order)
         self.absorb_pointwise(self)
+        if self.device.device.toolchain == "cuda":  # elsewhere nobody timed it
+            compute_again(self, self)
         self.absorb_vectors()
         self.count()
         folds = folds_of(self, self.parametric)

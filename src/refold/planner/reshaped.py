@@ -24,7 +24,7 @@ def reshaped_first(graph: Graph) -> dict[Node, Node]:
     for node in nodes:
         x = node.inputs[0] if node.inputs else node
         if node.op == "reshape" and _follows_from_memory(x, node.shape, readers):
-            done[node] = _computed_as(done[x], x.shape, node.shape)
+            done[node] = computed_as(done[x], x.shape, node.shape)
         else:
             done[node] = rebuild(node, tuple(done[i] for i in node.inputs))
     return done
@@ -190,7 +190,7 @@ def in_shape(
     return tuple(made)
 
 
-def _computed_as(x: Node, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Node:
+def computed_as(x: Node, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Node:
     done: dict[Node, Node] = {}
 
     def moved(i: Node) -> Node:

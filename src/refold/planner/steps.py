@@ -100,6 +100,7 @@ def ordered(
                 real,
                 tuple(item.counters),
                 item.transposed,
+                again=tuple(n for n in nodes if n in drafts.again),
             )
         )
     return tuple(steps)
