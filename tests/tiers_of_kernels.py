@@ -24,6 +24,9 @@ KERNELS: Mapping[str, Row] = {
     "tests/kernels/test_cuda_compile.py::test_kernels_of_ampere_fit_smaller_gpus": Row(
         "Half a minute of nvcc for each."
     ),
+    "tests/test_turned.py::test_kernels_compute_the_same": Row(
+        "Nine models are compiled for the emulator; plans and what is written around them stay."
+    ),
     "tests/test_recomputed.py::test_kernels_compute_the_same": Row(
         "Five models are compiled for the emulator; the rows that have to stay exact are one."
     ),

@@ -55,7 +55,11 @@ def _statements(group: Group, scope: Scope) -> list[str]:
             texts[node] = f"torch.full({(1,) * RANK}, {number}, dtype={node.dtype})"
         else:
             shape = shape_text(node.shape, scope.sizes)
-            assert_text = f"assert {scope.operands[node]}.is_contiguous()"
+            lies = ""
+            if node in group.turned:
+                last = "channels_last" if len(node["strides"]) == 2 else "channels_last_3d"
+                lies = f"memory_format=torch.{last}"
+            assert_text = f"assert {scope.operands[node]}.is_contiguous({lies})"
             lines.append(assert_text)
             begins = ""
             if node.op == "slice":  # it may begin where the whole does, and is read by its address

@@ -115,7 +115,8 @@ def target_for(
     if name not in DEVICES:
         raise OptimizeError(f"unknown target {name!r}; the targets are {', '.join(DEVICES)}")
     device, accuracy = DEVICES[name], float32 or default_float32()
-    return target_of(device, accuracy), DeviceModel(device, accuracy, convolutions=convolutions)
+    model = DeviceModel(device, accuracy, conv_float32=default_conv_float32())
+    return target_of(device, accuracy), replace(model, convolutions=convolutions)
 
 
 def run(
@@ -217,9 +218,8 @@ def with_convolutions(device: DeviceModel, options: Options) -> DeviceModel:
         own = options.convolutions == "own"
         return replace(device, convolutions=(lambda c: ON_CPU) if own else by_rule_on_cpu)
     rule = {"own": by_rule, "auto": far_ahead}.get(options.convolutions)
-    if rule is None:
-        return device
-    return replace(device, convolutions=rule(default_conv_float32(), device.device.features))
+    kind, features = default_conv_float32(), device.device.features
+    return device if rule is None else replace(device, convolutions=rule(kind, features))
 
 
 def timed_convolutions(

@@ -31,7 +31,8 @@ class Operand:
     member: its name in the functor. kind: "column" (one value a column), "row" (one value a row),
     "channel" (one value a channel of a convolution), "full", "mixed" (broadcast along some of the
     row axes), "scalar" (one element), "number" (a size passed by value), "matrix" (a side of the
-    product, which the template reads itself).
+    product, which the template reads itself), "turned" (a value that lies with its channels last,
+    which the template gives with the position).
     """
 
     node: Node
@@ -205,6 +206,8 @@ class Body:
             return f"column<{lanes}>({p}, col)"
         if operand.kind == "full":
             return f"full<{lanes}>({p}, row * width, col)"
+        if operand.kind == "turned":
+            return f"as_last<{lanes}, {self.group.turned.index(operand.node)}>(col)"
         offset = self._mixed_offset(operand)
         if self.space.shape(operand.node.shape)[-1] == 1 and self.dims[-1] != 1:
             return f"scalar<{lanes}>({p} + {offset})"

@@ -38,6 +38,18 @@ def float32_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
 
 
 @dataclass(frozen=True)
+class Converts:
+    """Bytes/s, read and written, at which images are converted where a library computes with their
+    channels last: those it is given, the results that it gives back, and by a call of PyTorch's
+    beforehand, those of up to 64 channels and those of more."""
+
+    given: float
+    back: float
+    beforehand: float
+    of_many: float
+
+
+@dataclass(frozen=True)
 class Device:
     """A processor or a GPU, or a family of them, for which kernels are made.
 
@@ -60,7 +72,9 @@ class Device:
     turns: products of float32 read operands that lie the other way round. quantizes: from how many
     bytes on a value of products of TF32 is kept in 16 bits until it is normalised, if ever
     (planner/quantize.py). transposed: how many times as long as a convolution of as many products
-    the library's transposed one by steps of one takes; 1 where nobody timed it.
+    the library's transposed one by steps of one takes; 1 where nobody timed it. converts: of a
+    library that computes convolutions of TF32 with their channels last, how fast, if somebody
+    timed it.
     """
 
     name: str
@@ -88,6 +102,7 @@ class Device:
     turns: bool = False
     quantizes: int | None = None
     transposed: float = 1.0
+    converts: Converts | None = None
 
     def __post_init__(self) -> None:
         if unknown := self.features - FEATURES:

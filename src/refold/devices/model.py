@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from refold.convolve import Choice
-from refold.devices.device import Batches, Device
+from refold.devices.device import Batches, Converts, Device
 from refold.devices.table import DEVICES
 from refold.ir import HALF_DTYPES
 
@@ -19,7 +19,8 @@ class DeviceModel:
     float32: the accuracy that products of float32 have to have, "ieee" or "tf32". dtype: what the
     model's values have in memory, by which rates are chosen. hold: seconds charged to a call for
     each byte of a folded parameter, which is kept in memory beside what it came from. convolutions:
-    which of them our kernels compute; None for none.
+    which of them our kernels compute; None for none. conv_float32: the accuracy that the library's
+    convolutions of float32 may have, as float32.
     """
 
     device: Device
@@ -27,6 +28,7 @@ class DeviceModel:
     dtype: torch.dtype | None = None
     hold: float = 0.0
     convolutions: Choice | None = None
+    conv_float32: str = "ieee"
 
     @classmethod
     def of(cls, name: str) -> DeviceModel:
@@ -100,6 +102,11 @@ class DeviceModel:
         """Which batches of products of float32 our kernels compute. None of TF32: cuBLAS's read
         both sides as they are, which packing would cost."""
         return None if self.float32 == "tf32" else self.device.batches
+
+    @property
+    def converts(self) -> Converts | None:
+        """How fast images are converted where the library computes with their channels last."""
+        return self.device.converts if self.conv_float32 == "tf32" else None
 
     @property
     def quantizes(self) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from refold.devices.device import Device
+from refold.devices.device import Converts, Device
 from refold.schedule import batch_pays, batch_pays_on_ampere
 
 _NARROW = (torch.float16, torch.bfloat16)
@@ -97,6 +97,8 @@ _ROWS = (
         features=_HOPPER,
         batches=batch_pays,
         quantizes=64 << 20,
+        # measured on an H100 (docs/decisions/0028)
+        converts=Converts(given=3.9e12, back=2.4e12, beforehand=1.85e12, of_many=1.05e12),
     ),
     # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
     _gpu(

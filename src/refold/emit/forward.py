@@ -284,6 +284,7 @@ class ForwardWriter:
         self.as_stored &= kinds == {self.plan.stored(node)}
         writer = replace(writer, values={})  # how a value is read depends on the call
         before = len(writer.lines)
+        last = self._channels_last(node, writer) if node in self.plan.buffers.turned else ""
         text, shape = writer.expression(node)
         lines = writer.lines[before:]
         self.as_stored = False
@@ -298,7 +299,18 @@ class ForwardWriter:
         self.shapes[node] = shape
         if node in self.plan.buffers.dense:  # a cast, too, lies as what it casts
             text = f"{text}.contiguous()"
-        return [*lines, f"{name} = {text}"]
+        return [*lines, f"{name} = {text}{last}"]
+
+    def _channels_last(self, node: Node, writer: Writer) -> str:
+        """The text that lays out a result with its channels last, as a convolution's is where its
+        image lies so: that is what the call is given from here on."""
+        rank, image = len(node["strides"]) + 2, node.inputs[0]
+        kind = "channels_last" if rank == 4 else "channels_last_3d"
+        last = f".contiguous(memory_format=torch.{kind})"
+        name = self._unique("image")
+        writer.lines.append(f"{name} = {writer.at_rank(image, rank)}{last}")
+        writer.values[image] = name, image.shape[-rank:]
+        return last
 
     # --- result ---------------------------------------------------------------------------------
     def _result(self, writer: Writer, body: list[str]) -> list[str]:

@@ -86,7 +86,8 @@ class Group:
     value that lies the other way round. quantized: what it stores, or reads, in 16 bits. kernel: of
     a product or a convolution on a GPU, how it is cut and in which form it reads its sides.
     rows_schedule: of a kernel of rows on a GPU, or of a pointwise one, how it is cut. again: what
-    other kernels compute, too, and all have to have the same bits of.
+    other kernels compute, too, and all have to have the same bits of. turned: results of
+    convolutions that lie with their channels last where the kernel reads them.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Group:
     kernel: ProductKernel | ConvolutionKernel | None = None
     rows_schedule: RowsSchedule | None = None
     again: tuple[Node, ...] = ()
+    turned: tuple[Node, ...] = ()
 
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of an input or output in memory."""

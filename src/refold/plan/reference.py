@@ -25,6 +25,7 @@ from refold.ir.graph import within
 from refold.ir.rounded import run_exact, value_of
 from refold.ir.shapes import RANK
 from refold.plan.buffers import Fresh, InPlaceOf, StateOf, ViewOf, Written
+from refold.plan.layout import BACK, TRANSPOSED
 from refold.plan.plan import ExternCall, Group, Plan, is_rematerialized, reads
 from refold.plan.product import Pack
 from refold.plan.space import is_reduction
@@ -138,7 +139,10 @@ class _Run:
         if group.quantized is not None and node in self.codes:
             return self.codes[node]
         value = self._load(node, group.name)
-        if node in self.memory:
+        if node in group.turned:
+            if not value.permute(TRANSPOSED[len(node["strides"])]).is_contiguous():
+                raise Incomplete(f"{group.name} reads {node}, whose channels do not lie last")
+        elif node in self.memory:
             value = self._by_address(node, value, group.name)
         return value.to(node.dtype)
 
@@ -245,6 +249,9 @@ class _Run:
             inner.append(value if as_stored else value.to(given.dtype))
         made = value_of(node, inner, {}, self.sizes, False, self.calls)
         made = made.to(self.plan.stored(node))
+        if node in self.buffers.turned:
+            places = len(node["strides"])
+            made = made.permute(TRANSPOSED[places]).contiguous().permute(BACK[places])
         self.memory[node] = made.contiguous() if node in self.buffers.dense else made
 
     # --- results ----------------------------------------------------------------------------------

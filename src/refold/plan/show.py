@@ -86,6 +86,8 @@ class _Words:
         ops = " ".join(n.op for n in group.nodes)
         yield f"{group.name}, {group.family} over {space}: {ops}"
         yield f"  reads {self._listed(group.inputs)}"
+        if group.turned:
+            yield f"  reads {self._listed(group.turned)} with its channels last"
         if group.again:
             yield f"  computes {self._listed(group.again)}, as others do"
         if kernel is not None:
@@ -113,6 +115,8 @@ class _Words:
             return
         name = str(node["target"]) if node.op == "aten" else node.op
         dense = ", laid out row after row" if node in self.plan.buffers.dense else ""
+        if node in self.plan.buffers.turned:
+            dense = ", from images with their channels last, and so itself"
         yield f"PyTorch's {name} of {self._listed(reads(node))}"
         yield f"  {self._value(node)} {self._place(place)}{dense}"
 

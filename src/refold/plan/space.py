@@ -21,13 +21,15 @@ class Space:
 
     dims: the group's, rank 5; of a kernel that is pointwise the trailing axes that each operand
     takes whole or not at all are one, so that rows are as wide as they can be; of a convolution
-    all places are one axis, and of reductions over channels. images: the convolution, if it is one.
-    channels: the axis of the group's space that such reductions are over.
+    all places are one axis, and of reductions over channels, and of images that are turned. images:
+    the convolution, if it is one. channels: the axis of the group's space that such reductions are
+    over. turned: operands that lie with their channels last.
     """
 
     def __init__(self, group: Group) -> None:
         self.images = next((n for n in group.nodes if n.op in CONVOLUTIONS), None)
         self.channels = channels_of(group)
+        self.turned = group.turned
         self.first = _first_merged(group)
         self.dims = self.shape(group.dims)
         self.row_shape = (*self.dims[:-1], 1)
@@ -39,8 +41,10 @@ class Space:
 
     def access(self, node: Node) -> str:
         """How an operand is read: "scalar" (one element), "column" (one value a column), "full",
-        "row" (one value a row), "channel" (one value a channel of a convolution), or "mixed"
-        (broadcast along some of the row axes)."""
+        "row" (one value a row), "channel" (one value a channel of a convolution), "turned", or
+        "mixed" (broadcast along some of the row axes)."""
+        if node in self.turned:
+            return "turned"
         shape: Sequence[Dim] = self.shape(node.shape)
         if all(d == 1 for d in shape):
             return "scalar"
@@ -64,6 +68,8 @@ def _first_merged(group: Group) -> int:
     """The first of the axes that are one in a kernel: the last one, but of pointwise groups."""
     dims = group.dims
     first = len(dims) - 1
+    if group.turned:
+        return len(dims) - len(group.turned[0]["strides"])
     if (axis := channels_of(group)) is not None:
         return len(dims) + axis + 1
     for n in group.nodes:

@@ -64,6 +64,7 @@ class _Placer:
                 self.inside.setdefault(n, []).append(k)
             for n in g.inputs:
                 self.read_in.setdefault(n, []).append(k)
+        self.turned = frozenset(n for g in plan.groups for n in g.turned)
         self.sides = {n for g in plan.groups if g.is_product for n in g.sides}
         self.aliased_states = aliased_states(plan)
         self.counted = {value for g in plan.groups for value, _ in g.counters}
@@ -80,6 +81,7 @@ class _Placer:
             self.given,
             self._prepared(),
             tuple(map(self._handed, self.plan.outputs)),
+            self.turned,
         )
 
     # --- where values lie -------------------------------------------------------------------------
@@ -111,6 +113,8 @@ class _Placer:
 
     def _may_lie_otherwise(self, node: Node) -> bool:
         """Whether what a kernel reads need not lie row after row."""
+        if node in self.turned:
+            return False  # it lies with its channels last
         return node.op == "input" or (self._is_of_pytorch(node) and not node.row.draws)
 
     def _is_alike(self, node: Node, other: Node) -> bool:
@@ -216,7 +220,9 @@ class _Placer:
             if weight in read:
                 as_they_lie.add(weight)
             elif weight in self.folded and self._is_image(weight):
-                last |= {weight} if all(map(self._is_channels_last, images)) else set()
+                so = all(map(self._is_channels_last, images))
+                so = so or self.turned.issuperset(self.readers[weight])
+                last |= {weight} if so else set()
         packs = dict.fromkeys(p for packs in self.given.values() for p in packs)
         return Prepared(
             tuple(n for n in leaves if n in self._in_folds or n in self._needed),

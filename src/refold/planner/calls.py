@@ -20,6 +20,7 @@ from refold.ir.shapes import RANK
 from refold.plan.buffers import ViewOf
 from refold.plan.layout import turned_forth
 from refold.plan.plan import ExternCall, Plan, reads
+from refold.planner.conversions import converted, is_converted, laid_out
 from refold.price import (
     PER_OP,
     Charge,
@@ -169,7 +170,12 @@ class CallPrices:
             found = Price.of(device, busy=product_seconds(node, device), moved=moved)
             bias = node.inputs[2]
             filled = bias.op == "scalar" and bias["value"] != 0  # PyTorch wants a tensor
-            return found.then(Price.of(device)) if filled else found
+            found = found.then(Price.of(device)) if filled else found
+            if node in self.plan.buffers.turned:
+                return found.then(laid_out(node, device))
+            if node not in self.turned and is_converted(node, self.plan, device):
+                return found.then(converted(node, device))
+            return found
         if node.op == "embedding":
             return Price.of(device, moved=_looked_up(node))
         if node.kind in (Kind.MOVE, Kind.OPAQUE):

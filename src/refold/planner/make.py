@@ -29,6 +29,7 @@ from refold.planner.recomputed import compute_again, in_their_shapes, read_in_ot
 from refold.planner.schedules import with_schedules
 from refold.planner.spreads import exact_spreads
 from refold.planner.steps import folds_of, ordered
+from refold.planner.turned import with_turned
 
 
 def make_plan(
@@ -72,7 +73,7 @@ def make_plan(
         other = _Planner(lowered, known.moved(moved), device, again).plan()
         other = placed(replace(other, images_last=images_last))
         plan = min(plan, other, key=lambda p: plan_price(p, device).seconds)
-    return plan
+    return with_turned(plan, device)
 
 
 def _only_reduced(graph: Graph) -> set[Node]:

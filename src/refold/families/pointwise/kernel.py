@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from refold.codegen.kernel import Form, GroupKernel
-from refold.families.rows.cuda_kernel import RowsKernel
 from refold.families.rows.kernel import BASE, functor
 from refold.families.rows.kernel import sizes as of_rows
 from refold.ir import Dim, numel
-from refold.plan import Group
 
 
 def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
@@ -18,7 +16,3 @@ def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
 
 
 FORM = Form(functor, sizes, BASE)
-
-
-def cuda(group: Group, name: str) -> RowsKernel:
-    return RowsKernel(group, name, FORM)

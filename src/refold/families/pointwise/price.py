@@ -5,7 +5,8 @@ from __future__ import annotations
 from refold.devices import DeviceModel
 from refold.families.prices import of_one_pass
 from refold.ir import OPS, Kind, Node
-from refold.price import Charge, Parametric, fused_seconds
+from refold.plan.plan import Group
+from refold.price import Charge, Parametric, Price, fused_seconds
 
 
 def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge | None:
@@ -15,4 +16,12 @@ def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge |
     return Charge(fused_seconds(node, device))
 
 
-price = of_one_pass
+# how many times as long a kernel takes that reads images with their channels last: taken, not timed
+TURNED = 1.25
+
+
+def price(group: Group, device: DeviceModel) -> Price:
+    found = of_one_pass(group, device)
+    if not group.turned:
+        return found
+    return found.then(Price((TURNED - 1) * found.moved / device.bandwidth))

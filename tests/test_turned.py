@@ -1,0 +1,241 @@
+"""Results of the library's convolutions that kernels read with their channels last: which, what is
+written around the call, and that kernels compute the same."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+
+from agree import check_values
+from refold import introspect, pipeline
+from refold.devices import DEVICES, DeviceModel
+from refold.ir import Graph, Node, Output, as_scalar, leaf, make
+from refold.ir.ops import CONVOLUTIONS
+from refold.ir.shapes import pad
+from refold.plan import Plan
+from refold.planner import make_plan, plan_price
+from test_models import written
+from tests.emulator.test_modules import built_for_emulator
+
+SM_90 = "cuda:sm_90"
+Read = Callable[..., object]
+
+
+class Net(nn.Module):
+    """A convolution that the library computes, and what reads it, a vector of its channels and an
+    image."""
+
+    def __init__(self, conv: nn.Module, read: Read) -> None:
+        super().__init__()
+        self.conv, self.read = conv, read
+        channels = conv.out_channels
+        self.s = nn.Parameter(torch.randn(channels, *(1 for _ in conv.kernel_size)))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> object:
+        return self.read(self.conv(x), self.s, y)
+
+
+def activation(y: torch.Tensor, s: torch.Tensor, other: torch.Tensor | None) -> object:
+    return torch.sigmoid(y * s) * 3
+
+
+def beside(y: torch.Tensor, s: torch.Tensor, other: torch.Tensor | None) -> object:
+    assert other is not None
+    return torch.tanh(y.clamp(min=-0.7) / 2 + other) * s, y.relu() - s
+
+
+@pytest.fixture
+def anyway() -> Iterator[None]:
+    """Whatever is gained."""
+    with (
+        mock.patch("refold.planner.turned._GAIN", -1e9),
+        mock.patch("refold.planner.conversions.kind_of", lambda c, allowed: "tf32"),
+    ):
+        yield
+
+
+def turned(plan: Plan) -> int:
+    """How many results are read so."""
+    read = {n for g in plan.groups for n in g.turned}
+    assert read == plan.buffers.turned and all(n.op in CONVOLUTIONS for n in read)
+    assert read.isdisjoint(plan.buffers.dense)
+    return len(read)
+
+
+# --- which --------------------------------------------------------------------------------------
+def leaf_of(name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Node:
+    return leaf("input" if name == "x" else "param", pad(shape), dtype, name=name, index=0)
+
+
+def conv(
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    stride: int = 1,
+    dilation: int = 1,
+    groups: int = 1,
+    transposed: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Node:
+    places = len(x) - 2
+
+    def each(n: int) -> tuple[int, ...]:
+        return (n,) * places
+
+    attrs = {"strides": each(stride), "paddings": each(0), "dilations": each(dilation)}
+    more = {"output_padding": each(0)} if transposed else {}
+    inputs = (leaf_of("x", *x, dtype=dtype), leaf_of("w", *w, dtype=dtype), as_scalar(0.0, dtype))
+    return make("conv_transpose" if transposed else "conv", *inputs, groups=groups, **attrs, **more)
+
+
+def sine(y: Node) -> Node:
+    return make("sin", y)
+
+
+IMAGE, KERNEL = (64, 64, 160, 160), (128, 64, 3, 3)
+PAYS: dict[str, Node] = {
+    "an activation": sine(conv(IMAGE, KERNEL)),
+    "by channel": make("mul", sine(conv(IMAGE, KERNEL)), leaf_of("s", 128, 1, 1)),
+    "transposed volumes": sine(conv((16, 64, 24, 48, 48), (64, 128, 3, 3, 3), 2, transposed=True)),
+}
+KEPT: dict[str, Node] = {
+    "a result as it is": conv(IMAGE, KERNEL),
+    "a reduction": make("sum", sine(conv(IMAGE, KERNEL)), axes=(-1,)),
+    "spread along rows": make("add", conv(IMAGE, KERNEL), leaf_of("s", 1, 158)),
+    "large images, small results": sine(conv((64, 128, 160, 160), (16, 128, 3, 3), stride=4)),
+    "large kernels": sine(conv(IMAGE, (128, 64, 7, 7))),
+    "spread apart": sine(conv(IMAGE, KERNEL, dilation=2)),
+    "few channels, in fp32": sine(conv((64, 3, 224, 224), (64, 3, 3, 3))),
+    "groups": sine(conv(IMAGE, (128, 16, 3, 3), groups=4)),
+    "small": sine(conv((1, 64, 20, 20), KERNEL)),
+    "along a line": sine(conv((640, 64, 16000), (128, 64, 3))),
+    "16 bits": sine(conv(IMAGE, KERNEL, dtype=torch.bfloat16)),
+}
+
+
+def planned(*roots: Node, target: str = SM_90, float32: str = "tf32", last: bool = False) -> Plan:
+    graph = Graph(tuple(Output(r, r.shape) for r in roots))
+    return make_plan(graph, None, DeviceModel(DEVICES[target], conv_float32=float32), last)
+
+
+@pytest.mark.parametrize("case", PAYS)
+def test_large_results_of_which_something_follows_are_read_so(case: str) -> None:
+    assert turned(planned(PAYS[case])) == 1
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_others_lie_as_they_did(case: str) -> None:
+    assert turned(planned(KEPT[case])) == 0
+
+
+def test_what_others_read_lies_as_it_did() -> None:
+    y = conv(IMAGE, KERNEL)
+    assert turned(planned(sine(y), make("exp", y))) == 1
+    assert turned(planned(sine(y), y)) == 0
+    assert turned(planned(sine(y), make("sum", make("exp", y), axes=(-1,)))) == 0
+    pooled = make(
+        "max_pool", y, sizes=(2, 2), strides=(2, 2), paddings=0, dilations=1, ceil_mode=False
+    )
+    assert turned(planned(sine(y), pooled)) == 0
+
+
+def test_only_where_it_was_measured() -> None:
+    root = PAYS["an activation"]
+    assert turned(planned(root, target="cuda:sm_80")) == 0
+    assert turned(planned(root, target="cpu")) == 0
+    assert turned(planned(root, float32="ieee")) == 0
+    assert turned(planned(root, last=True)) == 0  # the image lies so, and the result, too
+    with mock.patch("refold.pipeline.default_conv_float32", lambda: "ieee"):
+        assert pipeline.target_for(SM_90)[1].converts is None
+    with mock.patch("refold.pipeline.default_conv_float32", lambda: "tf32"):
+        assert pipeline.target_for(SM_90)[1].converts is not None
+
+
+def test_the_price_has_what_is_gained() -> None:
+    """The pass over the result, less what the layout beforehand takes longer: of file 100 of
+    KernelBench's level 2 a third."""
+    root = PAYS["transposed volumes"]
+    with mock.patch("refold.planner.turned._GAIN", 1.0):
+        before = planned(root)
+    device = DeviceModel(DEVICES[SM_90], conv_float32="tf32")
+    seconds = [plan_price(p, device).seconds for p in (planned(root), before)]
+    assert turned(before) == 0 and 0.6 < seconds[0] / seconds[1] < 0.8
+
+
+# --- what is written -----------------------------------------------------------------------------
+def test_the_call_is_given_images_so_and_gives_such(anyway: None) -> None:
+    net = Net(nn.Conv2d(5, 8, 3), activation).eval()
+    _, result = written(net, [torch.randn(2, 5, 9, 11)], SM_90)
+    text = result.text
+    assert "image = x.contiguous(memory_format=torch.channels_last)" in text
+    assert text.count(".contiguous(memory_format=torch.channels_last)") == 2
+    assert "conv2d(image, " in text
+
+
+def test_a_folded_weight_lies_as_the_images(anyway: None) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(5, 8, 3), nn.BatchNorm2d(8), nn.Sigmoid()).eval()
+    _, result = written(net, [torch.randn(2, 5, 9, 11)], SM_90)
+    plan = next(m.plan for m in result.modes if m.name == "eval")
+    (call,) = plan.buffers.turned
+    assert plan.buffers.prepared.channels_last == {call.inputs[1]}
+
+
+# --- numbers ------------------------------------------------------------------------------------
+CASES = {
+    "few channels": (nn.Conv2d(3, 5, 3, padding=1), activation, (3, 3, 9, 31)),
+    "more than a tile": (nn.Conv2d(3, 70, 2), activation, (2, 3, 12, 14)),
+    "two tiles of channels": (nn.Conv2d(3, 130, 1, bias=False), activation, (2, 3, 9, 8)),
+    "volumes": (nn.ConvTranspose3d(4, 33, 3, 2), activation, (2, 4, 2, 3, 4)),
+    "one place": (nn.Conv2d(3, 40, 3), activation, (5, 3, 3, 3)),
+    "one channel": (nn.Conv2d(3, 1, 3), activation, (2, 3, 9, 15)),
+}
+
+
+class All(nn.Module):
+    """All cases, and some with other images beside them, of one or two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nets = nn.ModuleList(Net(conv, read) for conv, read, _ in CASES.values())
+        self.beside = Net(nn.Conv2d(3, 36, 3, padding=1), beside)
+        self.two = nn.ModuleList(nn.Conv2d(3, 21, 3, padding=1, stride=2) for _ in range(2))
+
+    def forward(self, *given: torch.Tensor) -> list[torch.Tensor]:
+        found = [net(x) for net, x in zip(self.nets, given, strict=False)]
+        x, other = given[-2:]
+        a, b = (conv(x) for conv in self.two)
+        return [*found, *self.beside(x, other), torch.sigmoid(a) * b + 1]
+
+
+def drawn(batch: int = 0) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    shapes = [size for *_, size in CASES.values()] + [(2, 3, 9, 13), (2, 36, 9, 13)]
+    return [torch.randn(batch or size[0], *size[1:]) for size in shapes]
+
+
+def test_kernels_compute_the_same(anyway: None) -> None:
+    torch.manual_seed(0)
+    module, result = written(All().eval(), drawn(), SM_90)
+    assert turned(result.modes[0].plan) == len(CASES) + 3
+    module, fast = built_for_emulator((module, result))
+    special = drawn()
+    for x in special:
+        x.view(-1)[0], x.view(-1)[x.numel() // 2], x.view(-1)[-1] = torch.nan, torch.inf, -torch.inf
+    last = [
+        x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+        for x in drawn()
+    ]
+    for inputs in (drawn(), drawn(2), drawn(6), special, last):
+        with torch.no_grad():
+            if inputs is not last:
+                assert introspect.fallback_reason(fast, inputs) is None
+            got, eager = fast(*inputs), module(*inputs)
+            truth = copy.deepcopy(module).double()(*(x.double() for x in inputs))
+        for g, e, t in zip(got, eager, truth, strict=True):
+            assert g.stride() == e.stride()
+            check_values(g, e, t)
