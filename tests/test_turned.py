@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -18,6 +19,7 @@ from refold.ir import Graph, Node, Output, as_scalar, leaf, make
 from refold.ir.ops import CONVOLUTIONS
 from refold.ir.shapes import pad
 from refold.plan import Plan
+from refold.plan.reference import Incomplete, run_plan
 from refold.planner import make_plan, plan_price
 from test_models import written
 from tests.emulator.test_modules import built_for_emulator
@@ -61,10 +63,10 @@ def anyway() -> Iterator[None]:
 
 def turned(plan: Plan) -> int:
     """How many results are read so."""
-    read = {n for g in plan.groups for n in g.turned}
-    assert read == plan.buffers.turned and all(n.op in CONVOLUTIONS for n in read)
+    read = {n for g in plan.groups for n in g.channels_last}
+    assert read == set(plan.buffers.turned)
     assert read.isdisjoint(plan.buffers.dense)
-    return len(read)
+    return sum(n.op in CONVOLUTIONS for n in read)
 
 
 # --- which --------------------------------------------------------------------------------------
@@ -143,6 +145,76 @@ def test_what_others_read_lies_as_it_did() -> None:
     assert turned(planned(sine(y), pooled)) == 0
 
 
+# --- between convolutions -------------------------------------------------------------------------
+def after(x: Node, w: tuple[int, ...], name: str, padding: int = 1) -> Node:
+    """A convolution of what a kernel makes."""
+    attrs = {"strides": (1, 1), "paddings": (padding,) * 2, "dilations": (1, 1), "groups": 1}
+    return make("conv", x, leaf_of(name, *w), as_scalar(0.0, torch.float32), **attrs)
+
+
+def chain(batch: int = 64) -> tuple[Node, Node, Node]:
+    """Two convolutions, what is between them, and what follows."""
+    first = conv((batch, 64, 58, 58), (64, 64, 3, 3))
+    between = make("relu", make("mul", first, leaf_of("s", 64, 1, 1)))
+    second = after(between, (64, 64, 3, 3), "v")
+    return between, second, sine(second)
+
+
+def test_between_convolutions_it_stays_so() -> None:
+    between, second, root = chain()
+    plan = planned(root)
+    assert turned(plan) == 2 and between in plan.buffers.turned
+    kept, last = plan.groups
+    assert (kept.last, kept.turned, last.last, last.turned) == (True, (), False, (second,))
+
+
+def test_a_shortcut_is_read_in_either_order() -> None:
+    """Of a block's two branches one lies so, and the block after it gets what it wants."""
+    between, second, _ = chain()
+    block = make("relu", make("add", second, leaf_of("x", 64, 64, 56, 56)))
+    plan = planned(sine(after(block, (64, 64, 3, 3), "u")))
+    assert turned(plan) == 3 and {between, block} <= set(plan.buffers.turned)
+    assert [len(g.turned) for g in plan.groups] == [0, 1, 1]
+    both = make("relu", make("add", second, between))
+    plan = planned(sine(after(both, (64, 64, 3, 3), "u")))
+    assert turned(plan) == 3 and [len(g.turned) for g in plan.groups] == [0, 0, 1]
+
+
+def test_a_kernel_that_makes_the_image_stores_it_so() -> None:
+    image = make("exp", leaf_of("x", *IMAGE))
+    plan = planned(sine(after(image, KERNEL, "w", 0)))
+    assert turned(plan) == 1 and image in plan.buffers.turned
+    assert plan.groups[0].last and plan.groups[0].turned == (image.inputs[0],)
+
+
+def test_what_others_read_between_lies_as_it_did() -> None:
+    between, second, root = chain()
+    for other in (between, make("sum", make("exp", between), axes=(-1,))):
+        assert between not in planned(root, other).buffers.turned
+    plan = planned(second)  # what goes out does, and so does what makes it
+    assert between not in plan.buffers.turned and second not in plan.buffers.turned
+
+
+def test_a_plan_by_pytorch_finds_what_lies_otherwise(anyway: None) -> None:
+    _, _, root = chain(2)
+    plan = planned(root)
+    torch.manual_seed(0)
+    named = [n for n in plan.graph.nodes() if n.row.is_named]
+    leaves = {n: torch.randn([int(str(d)) for d in n.shape]) / 24 for n in named}
+    with mock.patch("refold.planner.turned._GAIN", 1.0):
+        before = planned(root)
+    assert turned(before) == 0
+    (got,), (wanted,) = (run_plan(p, leaves, {}) for p in (plan, before))
+    torch.testing.assert_close(got, wanted)
+    assert got.is_contiguous()
+    wrong = replace(plan, buffers=replace(plan.buffers, turned={}))
+    with pytest.raises(Incomplete, match="do not lie last"):
+        run_plan(wrong, leaves, {})
+    wrong = replace(before, buffers=replace(before.buffers, turned=plan.buffers.turned))
+    with pytest.raises(Incomplete, match="whose channels lie last"):
+        run_plan(wrong, leaves, {})
+
+
 def test_only_where_it_was_measured() -> None:
     root = PAYS["an activation"]
     assert turned(planned(root, target="cuda:sm_80")) == 0
@@ -196,6 +268,22 @@ CASES = {
 }
 
 
+class Chain(nn.Module):
+    """Convolutions with something between them, of which there are two orders to read."""
+
+    def __init__(self, residual: bool = False, image: bool = False, channels: int = 0) -> None:
+        super().__init__()
+        self.residual, self.image = residual, image
+        n = channels or 36
+        self.a, self.b, self.c = (nn.Conv2d(c, n, 3, padding=1) for c in (channels or 3, n, n))
+        self.s = nn.Parameter(torch.randn(n, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.a(torch.exp(x) - 1 if self.image else x)) * self.s
+        z = torch.relu(self.b(y) + (y if self.residual else x[:, :1]))
+        return torch.sigmoid(self.c(z) - (y if self.residual else 0.5))
+
+
 class All(nn.Module):
     """All cases, and some with other images beside them, of one or two convolutions."""
 
@@ -203,12 +291,17 @@ class All(nn.Module):
         super().__init__()
         self.nets = nn.ModuleList(Net(conv, read) for conv, read, _ in CASES.values())
         self.beside = Net(nn.Conv2d(3, 36, 3, padding=1), beside)
+        self.chains = nn.ModuleList([Chain(), Chain(residual=True), Chain(image=True)])
+        self.volumes = nn.Sequential(
+            nn.ConvTranspose3d(4, 6, 2, 2), nn.Sigmoid(), nn.Conv3d(6, 5, 2), nn.Tanh()
+        )
         self.two = nn.ModuleList(nn.Conv2d(3, 21, 3, padding=1, stride=2) for _ in range(2))
 
     def forward(self, *given: torch.Tensor) -> list[torch.Tensor]:
         found = [net(x) for net, x in zip(self.nets, given, strict=False)]
         x, other = given[-2:]
         a, b = (conv(x) for conv in self.two)
+        found += [net(x) for net in self.chains] + [self.volumes(given[3])]
         return [*found, *self.beside(x, other), torch.sigmoid(a) * b + 1]
 
 
@@ -221,7 +314,7 @@ def drawn(batch: int = 0) -> list[torch.Tensor]:
 def test_kernels_compute_the_same(anyway: None) -> None:
     torch.manual_seed(0)
     module, result = written(All().eval(), drawn(), SM_90)
-    assert turned(result.modes[0].plan) == len(CASES) + 3
+    assert turned(result.modes[0].plan) == len(CASES) + 3 + 3 * 3 + 2
     module, fast = built_for_emulator((module, result))
     special = drawn()
     for x in special:

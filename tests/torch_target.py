@@ -56,8 +56,8 @@ def _statements(group: Group, scope: Scope) -> list[str]:
         else:
             shape = shape_text(node.shape, scope.sizes)
             lies = ""
-            if node in group.turned:
-                last = "channels_last" if len(node["strides"]) == 2 else "channels_last_3d"
+            if node in group.channels_last:
+                last = "channels_last" if group.images == 2 else "channels_last_3d"
                 lies = f"memory_format=torch.{last}"
             assert_text = f"assert {scope.operands[node]}.is_contiguous({lies})"
             lines.append(assert_text)

@@ -31,8 +31,8 @@ class Operand:
     member: its name in the functor. kind: "column" (one value a column), "row" (one value a row),
     "channel" (one value a channel of a convolution), "full", "mixed" (broadcast along some of the
     row axes), "scalar" (one element), "number" (a size passed by value), "matrix" (a side of the
-    product, which the template reads itself), "turned" (a value that lies with its channels last,
-    which the template gives with the position).
+    product, which the template reads itself), "turned" (an image in the other order than the
+    kernel's, which the template gives with the position).
     """
 
     node: Node

@@ -208,7 +208,8 @@ class ForwardWriter:
         lines = [line for pack in given for line in self._pack(pack)]
         written = []  # buffers
         for out in group.outputs:
-            self.shapes[out] = stripped(out.shape, 1)
+            places = buffers.turned.get(out)
+            self.shapes[out] = stripped(out.shape, 1 if places is None else places + 2)
             place = buffers.places[out]
             if isinstance(place, StateOf):
                 names[out] = names[place.state]
@@ -254,9 +255,15 @@ class ForwardWriter:
         return [f"{name} = _refold_{form}({text.names[node]})"]
 
     def _empty(self, out: Node) -> str:
-        """Memory for a value, on the device of the arguments, row after row."""
+        """Memory for a value, on the device of the arguments, row after row, or with its channels
+        last."""
         shape = self.shapes[out]
-        sizes, strides = (shape_text(s, self.sizes) for s in (shape, row_major(shape)))
+        steps = row_major(shape)
+        if out in self.plan.buffers.turned:
+            images, channels, *places = shape
+            first, *inner, last = row_major((images, *places, channels))
+            steps = (first, last, *inner)
+        sizes, strides = (shape_text(s, self.sizes) for s in (shape, steps))
         return f"{self.target.empty}({sizes}, {strides}, {self.plan.stored(out)})"
 
     def _written_place(self, name: str) -> str:
@@ -307,6 +314,8 @@ class ForwardWriter:
         rank, image = len(node["strides"]) + 2, node.inputs[0]
         kind = "channels_last" if rank == 4 else "channels_last_3d"
         last = f".contiguous(memory_format=torch.{kind})"
+        if image in self.plan.buffers.turned:
+            return last
         name = self._unique("image")
         writer.lines.append(f"{name} = {writer.at_rank(image, rank)}{last}")
         writer.values[image] = name, image.shape[-rank:]

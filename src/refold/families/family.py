@@ -67,8 +67,7 @@ class Family:
     overwrites: the operands of a group whose memory its one full-size result may take, because the
     kernel reads each element before it writes that of the same place: it spares memory that is
     touched anew.
-    turns: the inputs of a group, results of convolutions, that its kernel on a GPU may read with
-    their channels last.
+    lays_out: may a kernel on a GPU read and store images as a group with `images` says?
     schedules: those that its kernels have on a device; none where the sizes of a call decide.
     schedule: a group with its schedules on a device, the likely best ones, or what is given for the
     sizes of products.
@@ -89,7 +88,7 @@ class Family:
     fusible_inputs: Callable[[Draft, View], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
     overwrites: Callable[[Group], Sequence[Node]] = _none
-    turns: Callable[[Group], Sequence[Node]] = _none
+    lays_out: Callable[[Group], bool] = lambda group: False
     schedules: Callable[[DeviceModel], Sequence[Schedule]] = lambda device: ()
     schedule: Callable[[Group, DeviceModel, ScheduleChooser | None], Group] = _has_one
     to_tune: Callable[[Group], tuple[str, Sizes] | None] = lambda group: None

@@ -100,8 +100,9 @@ class Buffers:
     those whose value before the call is read, or returned, after it may have been written. dense:
     arguments, and results of PyTorch, that kernels read by their addresses: they are laid out row
     after row. given: by kernel, what it is given packed; the first that is given a value packs it.
-    handed: as the graph's outputs. turned: results of PyTorch's convolutions that kernels read with
-    their channels last: the call is given such images, and gives such.
+    handed: as the graph's outputs. turned: values that lie with their channels last, and the number
+    of their places: results of PyTorch's convolutions, whose call is given such images and gives
+    such, and of kernels.
     """
 
     places: Mapping[Node, Place] = field(default_factory=dict)
@@ -111,4 +112,4 @@ class Buffers:
     given: Mapping[str, tuple[Pack, ...]] = field(default_factory=dict)
     prepared: Prepared = Prepared()
     handed: tuple[Handed, ...] = ()
-    turned: frozenset[Node] = frozenset()
+    turned: Mapping[Node, int] = field(default_factory=dict)

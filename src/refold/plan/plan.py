@@ -86,8 +86,10 @@ class Group:
     value that lies the other way round. quantized: what it stores, or reads, in 16 bits. kernel: of
     a product or a convolution on a GPU, how it is cut and in which form it reads its sides.
     rows_schedule: of a kernel of rows on a GPU, or of a pointwise one, how it is cut. again: what
-    other kernels compute, too, and all have to have the same bits of. turned: results of
-    convolutions that lie with their channels last where the kernel reads them.
+    other kernels compute, too, and all have to have the same bits of. images: of a pointwise one
+    among whose whole operands and results are images with their channels last, the number of their
+    places. last: whether it passes over such images and stores such. turned: whole operands that
+    lie in the other order than the kernel passes over them.
     """
 
     name: str
@@ -104,11 +106,21 @@ class Group:
     kernel: ProductKernel | ConvolutionKernel | None = None
     rows_schedule: RowsSchedule | None = None
     again: tuple[Node, ...] = ()
+    images: int = 0
+    last: bool = False
     turned: tuple[Node, ...] = ()
 
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of an input or output in memory."""
         return self.memory.get(node, node.dtype)
+
+    @property
+    def channels_last(self) -> tuple[Node, ...]:
+        """What lies with its channels last of what it reads and stores."""
+        if not self.last:
+            return self.turned
+        whole = (n for n in (*self.inputs, *self.outputs) if n.shape == self.dims)
+        return tuple(n for n in whole if n not in self.turned)
 
     @property
     def has_narrow(self) -> bool:

@@ -139,9 +139,11 @@ class _Run:
         if group.quantized is not None and node in self.codes:
             return self.codes[node]
         value = self._load(node, group.name)
-        if node in group.turned:
-            if not value.permute(TRANSPOSED[len(node["strides"])]).is_contiguous():
+        if node in group.channels_last:
+            if not value.permute(TRANSPOSED[group.images]).is_contiguous():
                 raise Incomplete(f"{group.name} reads {node}, whose channels do not lie last")
+        elif node in self.buffers.turned:
+            raise Incomplete(f"{group.name} reads {node}, whose channels lie last")
         elif node in self.memory:
             value = self._by_address(node, value, group.name)
         return value.to(node.dtype)
@@ -177,7 +179,8 @@ class _Run:
             case Fresh():
                 unknown = float("nan") if kind.is_floating_point else 0
                 device = next((v.device for v in self.leaves.values()), None)
-                return torch.full(self._shape(out), unknown, dtype=kind, device=device)
+                made = torch.full(self._shape(out), unknown, dtype=kind, device=device)
+                return self._with_channels_last(out, made)
             case InPlaceOf(node):
                 lies = self._load(node, group.name)
             case StateOf(state):
@@ -186,7 +189,14 @@ class _Run:
                 raise Incomplete(f"{group.name} has no memory for {out}")
         if lies.dtype != kind:
             raise Incomplete(f"{group.name} stores {kind} where {lies.dtype} lies")
-        return self._by_address(out, lies, group.name)
+        return lies if out in self.buffers.turned else self._by_address(out, lies, group.name)
+
+    def _with_channels_last(self, node: Node, made: torch.Tensor) -> torch.Tensor:
+        """A value in the order in which it lies in memory."""
+        places = self.buffers.turned.get(node)
+        if places is None:
+            return made
+        return made.permute(TRANSPOSED[places]).contiguous().permute(BACK[places])
 
     def _pieces(self, group: Group) -> list[tuple[int | None, int | None]]:
         """The pieces of a result between which a kernel reads what it needs anew: halves of its
@@ -249,9 +259,7 @@ class _Run:
             inner.append(value if as_stored else value.to(given.dtype))
         made = value_of(node, inner, {}, self.sizes, False, self.calls)
         made = made.to(self.plan.stored(node))
-        if node in self.buffers.turned:
-            places = len(node["strides"])
-            made = made.permute(TRANSPOSED[places]).contiguous().permute(BACK[places])
+        made = self._with_channels_last(node, made)
         self.memory[node] = made.contiguous() if node in self.buffers.dense else made
 
     # --- results ----------------------------------------------------------------------------------

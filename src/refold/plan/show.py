@@ -87,7 +87,7 @@ class _Words:
         yield f"{group.name}, {group.family} over {space}: {ops}"
         yield f"  reads {self._listed(group.inputs)}"
         if group.turned:
-            yield f"  reads {self._listed(group.turned)} with its channels last"
+            yield f"  reads {self._listed(group.turned)} in the other order"
         if group.again:
             yield f"  computes {self._listed(group.again)}, as others do"
         if kernel is not None:
@@ -101,7 +101,8 @@ class _Words:
         if group.quantized is not None and group.quantized.value in group.inputs:
             yield f"  reads {self.names[group.quantized.value]} in 16 bits where it lies so"
         for out in group.outputs:
-            yield f"  {self._value(out)} {self._place(buffers.places.get(out))}"
+            last = ", its channels last" if out in buffers.turned else ""
+            yield f"  {self._value(out)} {self._place(buffers.places.get(out))}{last}"
         for value, buffer in group.counters:
             yield f"  {self.names[buffer]} += {value.inputs[1]['value']}"
 
@@ -116,7 +117,7 @@ class _Words:
         name = str(node["target"]) if node.op == "aten" else node.op
         dense = ", laid out row after row" if node in self.plan.buffers.dense else ""
         if node in self.plan.buffers.turned:
-            dense = ", from images with their channels last, and so itself"
+            dense = ", its channels last, from such images"
         yield f"PyTorch's {name} of {self._listed(reads(node))}"
         yield f"  {self._value(node)} {self._place(place)}{dense}"
 

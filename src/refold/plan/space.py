@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from refold.ir import OPS, Dim, Kind, Node, numel
 from refold.ir.ops import CONVOLUTIONS
 from refold.plan.channels import channels_axis
+from refold.plan.layout import TRANSPOSED
 from refold.plan.plan import Group, is_matrix_product
 
 
@@ -21,14 +22,16 @@ class Space:
 
     dims: the group's, rank 5; of a kernel that is pointwise the trailing axes that each operand
     takes whole or not at all are one, so that rows are as wide as they can be; of a convolution
-    all places are one axis, and of reductions over channels, and of images that are turned. images:
-    the convolution, if it is one. channels: the axis of the group's space that such reductions are
-    over. turned: operands that lie with their channels last.
+    all places are one axis, and of reductions over channels, and of images that lie in two orders.
+    images: the convolution, if it is one. channels: the axis of the group's space that such
+    reductions are over. places: of images whose channels are the last axis here, as of the group
+    (`last`), their number; else 0. turned: operands that lie in the other order.
     """
 
     def __init__(self, group: Group) -> None:
         self.images = next((n for n in group.nodes if n.op in CONVOLUTIONS), None)
         self.channels = channels_of(group)
+        self.places = group.images if group.last else 0
         self.turned = group.turned
         self.first = _first_merged(group)
         self.dims = self.shape(group.dims)
@@ -36,6 +39,10 @@ class Space:
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """A shape of the group's space, its merged axes being one."""
+        if self.places:
+            *others, channels = (shape[a] for a in TRANSPOSED[self.places])
+            images, places = others[: -self.places], numel(others[-self.places :])
+            return (*(1,) * (len(shape) - 2 - len(images)), *images, places, channels)
         before = shape[: self.first]
         return (*(1,) * (len(shape) - 1 - len(before)), *before, numel(shape[self.first :]))
 
@@ -69,7 +76,7 @@ def _first_merged(group: Group) -> int:
     dims = group.dims
     first = len(dims) - 1
     if group.turned:
-        return len(dims) - len(group.turned[0]["strides"])
+        return len(dims) - group.images
     if (axis := channels_of(group)) is not None:
         return len(dims) + axis + 1
     for n in group.nodes:

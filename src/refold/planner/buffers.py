@@ -64,7 +64,7 @@ class _Placer:
                 self.inside.setdefault(n, []).append(k)
             for n in g.inputs:
                 self.read_in.setdefault(n, []).append(k)
-        self.turned = frozenset(n for g in plan.groups for n in g.turned)
+        self.turned = {n: g.images for g in plan.groups for n in g.channels_last}
         self.sides = {n for g in plan.groups if g.is_product for n in g.sides}
         self.aliased_states = aliased_states(plan)
         self.counted = {value for g in plan.groups for value, _ in g.counters}
@@ -119,7 +119,8 @@ class _Placer:
 
     def _is_alike(self, node: Node, other: Node) -> bool:
         stored = self.plan.stored
-        return (node.shape, stored(node)) == (other.shape, stored(other))
+        lies = (node in self.turned) == (other in self.turned)
+        return lies and (node.shape, stored(node)) == (other.shape, stored(other))
 
     def _is_spent(self, node: Node, here: int) -> bool:
         """Whether a kernel made the value and none but it, and kernels up to `here`, read it."""
@@ -221,7 +222,7 @@ class _Placer:
                 as_they_lie.add(weight)
             elif weight in self.folded and self._is_image(weight):
                 so = all(map(self._is_channels_last, images))
-                so = so or self.turned.issuperset(self.readers[weight])
+                so = so or self.turned.keys() >= set(self.readers[weight])
                 last |= {weight} if so else set()
         packs = dict.fromkeys(p for packs in self.given.values() for p in packs)
         return Prepared(

@@ -172,7 +172,8 @@ class CallPrices:
             filled = bias.op == "scalar" and bias["value"] != 0  # PyTorch wants a tensor
             found = found.then(Price.of(device)) if filled else found
             if node in self.plan.buffers.turned:
-                return found.then(laid_out(node, device))
+                lies = node.inputs[0] in self.plan.buffers.turned
+                return found if lies else found.then(laid_out(node, device))
             if node not in self.turned and is_converted(node, self.plan, device):
                 return found.then(converted(node, device))
             return found

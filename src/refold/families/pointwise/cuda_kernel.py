@@ -14,7 +14,7 @@ def cuda(group: Group, name: str) -> RowsKernel:
 
 
 class LastKernel(RowsKernel):
-    """Values of images some of which lie with their channels last."""
+    """Values of images some of which lie in another order than the kernel passes over them."""
 
     template = "channels_last"
     may_work_in_memory = False

@@ -1,12 +1,17 @@
-// Channels last: pointwise values of images that lie with their channels last, stored channels first.
+// Channels last: pointwise values of images that lie with their channels last, stored channels first, or the
+// other way round.
 //
 // Why: where cuDNN computes a convolution it computes it with the channels last. From images that lie
 // channels first it converts both ways, the result in a pass at half of memory's rate, and what follows
 // reads that once more. Here what follows is computed of the result as cuDNN leaves it, and stored in the
 // model's own order: the conversion costs no pass.
 //
+// Between two convolutions it is the other way round: the results lie channels last, and what lies
+// channels first, such as a shortcut, goes by way of shared memory. Read `places` for `channels` and the
+// reverse then: the kernel is the same.
+//
 // A body is one of rows (rows_kernels.cuh), without a pass, over rows = images x channels and columns =
-// places, in the model's order. It gives, too,
+// places. It gives, too,
 //   kLast                how many operands lie [image, place, channel]
 //   given(Step<I>, at)   an element of the I-th of them, by its place in memory
 // and its store reads them by as_last<V, I>(col).
