@@ -122,7 +122,8 @@ def test_products_are_rounded_by_themselves_in_each_kernel() -> None:
 X = torch.randn(16, 3, 42, 42)
 
 
-def test_kernels_compute_the_same() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_kernels_compute_the_same(dtype: torch.dtype) -> None:
     class All(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -136,10 +137,12 @@ def test_kernels_compute_the_same() -> None:
         return [t for r in nested for t in r]
 
     torch.manual_seed(0)
-    module, fast = built_for_emulator(written(All().eval(), [X[:4]], "cuda:sm_90"))
+    pair = written(All().to(dtype).eval(), [X[:4].to(dtype)], "cuda:sm_90")
+    module, fast = built_for_emulator(pair)
     special = torch.randn(2, 3, 33, 21)
     special[0, 0, 3, 5], special[1, 1, 9, 9] = torch.nan, torch.inf
-    for x in (X[:4], torch.randn(3, 3, 31, 20) * 3 + 100, special):
+    for drawn in (X[:4], torch.randn(3, 3, 31, 20) * 3 + 100, special):
+        x = drawn.to(dtype)
         with torch.no_grad():
             truth = copy.deepcopy(module).double()(x.double())
             sides = map(flat, (fast(x), module(x), truth))
@@ -147,18 +150,24 @@ def test_kernels_compute_the_same() -> None:
                 check_values(got, eager, exact)
 
 
-def test_equal_rows_stay_exact() -> None:
-    """Without an eps a group of equal values is no number: what its mean comes off has the bits
-    that the mean was taken of."""
+def of_equal_rows() -> tuple[Net, torch.Tensor]:
+    """A norm without an eps, and images of which the groups of all but one have equal values."""
     net = Net(lambda y, s, t: group_norm(y.clamp(min=-1) * t, 4, s, 0.0)).eval()
     with torch.no_grad():
         net.conv.weight.zero_()
         net.conv.weight[:, 0, 1, 1] = torch.tensor([0.1, 0.1, 1 / 3, 1 / 3, -0.7, -0.7, 1.0, 2.0])
-    assert stored(planned(net)[0]) == []
-    module, fast = built_for_emulator(written(net, [X[:4]], "cuda:sm_90"))
     x = torch.rand(4, 3, 42, 42)
     for i, value in enumerate((0.1, 1e4 + 0.1, 7.7)):
         x[i] = value
+    return net, x
+
+
+def test_equal_rows_stay_exact() -> None:
+    """Without an eps a group of equal values is no number: what its mean comes off has the bits
+    that the mean was taken of."""
+    net, x = of_equal_rows()
+    assert stored(planned(net)[0]) == []
+    module, fast = built_for_emulator(written(net, [X[:4]], "cuda:sm_90"))
     with torch.no_grad():
         got, truth = fast(x), copy.deepcopy(module).double()(x.double())
     assert truth[:3, :6].isnan().all() and not truth[3].isnan().any()
