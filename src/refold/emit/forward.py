@@ -302,21 +302,21 @@ class ForwardWriter:
                 lines.append(f"{self.wholes[whole]} = {whole}")
             if whole in self.wholes:
                 text = f"{self.wholes[whole]}[{node['index']}]"
-        name = self._name(node)
+        name = self.text.names.get(node) or self._name(node)
         self.shapes[node] = shape
         if node in self.plan.buffers.dense:  # a cast, too, lies as what it casts
             text = f"{text}.contiguous()"
         return [*lines, f"{name} = {text}{last}"]
 
     def _channels_last(self, node: Node, writer: Writer) -> str:
-        """The text that lays out a result with its channels last, as a convolution's is where its
-        image lies so: that is what the call is given from here on."""
+        """The text that lays out a convolution's result with its channels last, as it lies where
+        its image does. The call is given its image so."""
         rank, image = len(node["strides"]) + 2, node.inputs[0]
         kind = "channels_last" if rank == 4 else "channels_last_3d"
         last = f".contiguous(memory_format=torch.{kind})"
         if image in self.plan.buffers.turned:
             return last
-        name = self._unique("image")
+        name = self._name(node)  # which the result takes over, so that the copy is gone behind it
         writer.lines.append(f"{name} = {writer.at_rank(image, rank)}{last}")
         writer.values[image] = name, image.shape[-rank:]
         return last
