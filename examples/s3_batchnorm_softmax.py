@@ -4748,7 +4748,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 
 namespace rf {
 
-constexpr int kRowThreads = 256, kMostThreadsPerRow = 512;
+constexpr int kRowThreads = 256, kMostThreadsPerRow = 512, kMostThreadsPerHeldRow = 1024;
 constexpr long kMultiBlockWidth = 8192, kMultiBlockBlocks = 1 << 14;  // by pass: of a block at least; blocks about
 constexpr long kMultiBlockFrom = 8 * kMultiBlockWidth, kMultiBlockRows = 2048;  // rows as wide, and as few, are split
 constexpr long kThreadsToSaturate = 1 << 17;                                // threads that keep memory busy
@@ -4761,12 +4761,14 @@ struct ResidentShape {
   int rows, units, threads;
   long most;
 };
-// The shorter rows first. longest: that is held at all; once: if one pass alone reads it; block: its threads.
+// The shorter rows first. longest: that is held at all; cramped: by threads that read or keep more than a value of an
+// element; once: if one pass alone reads it; block: its threads.
 template <class V> struct ResidentShapes;
 template <> struct ResidentShapes<Vec4> {
-  static constexpr ResidentShape of[] = {{2, 2, 0, 8}, {1, 4, 0, kMostThreadsPerRow * 4}};
-  static constexpr long longest = kMostThreadsPerRow * 4, once = 32;
-  static constexpr int block = kMostThreadsPerRow;
+  static constexpr ResidentShape of[] = {
+      {2, 2, 0, 8}, {1, 4, 0, kMostThreadsPerRow * 4}, {1, 8, 0, kMostThreadsPerHeldRow * 8}};
+  static constexpr long longest = kMostThreadsPerHeldRow * 8, cramped = kMostThreadsPerRow * 4, once = 32;
+  static constexpr int block = kMostThreadsPerHeldRow;
 };
 // A row fills more than half of what its threads can hold, so the first half of each one's units need no test.
 template <> struct ResidentShapes<Real> {
@@ -4774,7 +4776,7 @@ template <> struct ResidentShapes<Real> {
       {4, 2, 0, 8},    {4, 2, 8, 16},   {4, 2, 16, 32},    {4, 2, 32, 64}, {2, 4, 32, 128},
       {1, 8, 32, 256}, {1, 8, 64, 512}, {1, 8, 128, 1024}, {1, 16, 0, kRowThreads * 16},
   };
-  static constexpr long longest = kRowThreads * 16, once = 1024;
+  static constexpr long longest = kRowThreads * 16, cramped = longest, once = 1024;
   static constexpr int block = kRowThreads;
 };
 
@@ -4785,15 +4787,15 @@ template <class V> struct RowPartition {
   long units, chunks;  // of a row
   long chunk_width;    // a chunk's columns
   int threads = 0;     // of a row: lanes of a warp, or whole warps
-  // again: whether a row is read by more than one pass.
-  constexpr RowPartition(long rows, long width, bool again)
+  // again: whether a row is read by more than one pass. roomy: whether threads read and keep one value of an element.
+  constexpr RowPartition(long rows, long width, bool again, bool roomy)
       : strategy(register_resident), units(width / LanesOf<V>::count), chunks(0),
         chunk_width(kMultiBlockWidth * blocks_of(blocks_of(width, kMultiBlockWidth) * rows + 1, kMultiBlockBlocks)) {
     chunks = blocks_of(width, chunk_width);
     if ((rows <= kMultiBlockRows && width >= kMultiBlockFrom) || units > INT32_MAX / 2)
       strategy = multi_block, threads = kRowThreads;
     else if (units == 0) strategy = warps_per_row, threads = 32;
-    else if (units <= (again ? ResidentShapes<V>::longest : ResidentShapes<V>::once))
+    else if (units <= (!again ? ResidentShapes<V>::once : roomy ? ResidentShapes<V>::longest : ResidentShapes<V>::cramped))
       strategy = register_resident, threads = threads_if_resident();
     else strategy = warps_per_row, threads = threads_per_row(rows);
   }
@@ -4834,6 +4836,8 @@ template <class V> struct RowPartition {
 //   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
 //   kReused                                  how many operands several passes read (those of type Reused)
 //   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
+//   kRoomy                                   whether threads of two have room for eight units; statistics of one pass,
+//                                            planned for longer rows, have not
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
@@ -4844,8 +4848,8 @@ template <class V> struct RowPartition {
 //                            are few
 //   rows_register_resident   lanes of a warp, or whole warps, hold a row in registers,   31 to 64      384 bytes: a
 //                            of short rows those of several, as the table of                         partial a warp,
-//                            row_partition.cuh says; long rows only if more than one                 for two passes
-//                            pass reads them
+//                            row_partition.cuh says; those of 129 to 8192 columns only               for two passes
+//                            if more than one pass reads them
 //   rows_warps_per_row       whole warps take a row, kBatch units at once; small groups  39 to 56      384 bytes
 //                            share a block
 //   rows_multi_block         few rows that are very long: many blocks a row, one launch  40 to 56      196 bytes
@@ -4858,6 +4862,10 @@ template <class V> struct RowPartition {
 // out of the L1, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
 // constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 ->
 // 42 (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
+// On an H100 (copy rate 2.95): eight units of four columns, so that up to 32768 are held: norms 8192x15876 372 -> 351 us,
+// 4096x11008 139 -> 124, 2048x32000 258 -> 182, softmax 4096x11008 134 -> 125, 4096x20000 263 -> 229, 2048x32000 257 ->
+// 184, mean and variance alone 8192x15876 205 -> 169 (4096x20000 129 -> 122, 2048x32000 91 -> 93: not taken). Longer rows
+// are read at 3.0: a batch read ahead, or its lines fetched into the L2, gave nothing, and cost where rows are odd.
 
 namespace rf {
 
@@ -4867,6 +4875,7 @@ struct RowsBody {
   using Monoids = List<>;
   static constexpr bool kStores = true, kFinalizes = false;
   static constexpr int kReused = 0, kMinBlocks = 2;
+  static constexpr bool kRoomy = true;
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
@@ -4949,12 +4958,19 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 }
 
 // --- register-resident -------------------------------------------------------------------------------
+template <class V, int kUnits, class Body> struct HeldBounds {
+  static constexpr bool is_long = LanesOf<V>::count == 4 && kUnits > 4;
+  static constexpr int threads = LanesOf<V>::count == 1 ? kRowThreads : is_long ? kMostThreadsPerHeldRow : kMostThreadsPerRow;
+  static constexpr int blocks = LanesOf<V>::count == 1 || is_long ? 1 : Body::kMinBlocks;
+};
+
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
 template <class V, int kRows, int kUnits, int kThreads, class Body>
-__global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count == 4 ? Body::kMinBlocks : 1)
+__global__ void __launch_bounds__(HeldBounds<V, kUnits, Body>::threads, HeldBounds<V, kUnits, Body>::blocks)
     rows_register_resident(const __grid_constant__ Body body, long rows, int units, int row_threads) {
-  __shared__ Real shared[2][kMostThreadsPerRow / 32][kMostPartialWords];  // two passes
+  constexpr int kMostWarps = HeldBounds<V, kUnits, Body>::threads / 32;
+  __shared__ Real shared[2][kMostWarps][kMostPartialWords];  // two passes
   constexpr bool kSingle = LanesOf<V>::count == 1;
   constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
   sync_dependent_grids(body);  // before any thread returns: all of the first block look
@@ -5002,11 +5018,15 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
   for (int i = 0; i < kRows; i++) {
     if (first + i * thread_groups >= rows) continue;
     if constexpr (Body::kStores) {
+      constexpr int kAtOnce = kSingle || kUnits <= 4 ? kUnits : 1;  // what else is read must fit beside the row
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], cache[i][k].at(at(k)));
+      for (int first = 0; first < kUnits; first += kAtOnce) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++)
-        if (kSingle || in(k)) body.template store<V>(r[i], row[i], cache[i][k].at(at(k)));
+        for (int k = first; k < first + kAtOnce; k++) body.template read<V>(row[i], cache[i][k].at(at(k)));
+#pragma unroll
+        for (int k = first; k < first + kAtOnce; k++)
+          if (kSingle || in(k)) body.template store<V>(r[i], row[i], cache[i][k].at(at(k)));
+      }
     }
     if constexpr (Body::kFinalizes)
       if (thread == 0) body.finalize(r[i], row[i]);
@@ -5130,8 +5150,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 
 namespace rf {
 
+template <class Body> constexpr bool kHoldsLong = Body::kRoomy && Body::kMinBlocks > 1;
 template <class V, class Body> constexpr RowPartition<V> row_partition(long rows, long width) {
-  return {rows, width, Body::Monoids::size + Body::kStores > 1};
+  return {rows, width, Body::Monoids::size + Body::kStores > 1, kHoldsLong<Body>};
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
@@ -5157,7 +5178,7 @@ template <class V, class Body, int N> auto* resident_kernel() {
   return rows_register_resident<V, as.rows, as.units, as.threads, Body>;
 }
 template <class V, class Body, int N = 0> auto* resident_kernel(int line) {
-  if constexpr (ResidentShapes<V>::of[N].most < ResidentShapes<V>::longest)
+  if constexpr (ResidentShapes<V>::of[N].most < (kHoldsLong<Body> ? ResidentShapes<V>::longest : ResidentShapes<V>::cramped))
     if (line > N) return resident_kernel<V, Body, N + 1>(line);
   return resident_kernel<V, Body, N>();
 }
@@ -5238,7 +5259,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_950bb3a1a450"
+_REFOLD_NAME = "refold_sm_90_3dc2c7ea541c"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

@@ -186,9 +186,9 @@ SPLIT = "several blocks a row where it is long"
     [
         (1024, True, torch.float32, TWO),
         (1024, True, torch.float64, ONE),
-        (8192, True, torch.float32, TWO),
-        (8193, True, torch.float32, f"{TWO}; {ONCE}"),  # more than a block holds
-        (5001, True, torch.float32, f"{TWO}; {ONCE}"),  # and one by one it holds half of that
+        (16384, True, torch.float32, TWO),
+        (32772, True, torch.float32, f"{TWO}; {ONCE}"),  # more than a block holds
+        (5001, True, torch.float32, f"{TWO}; {ONCE}"),  # and one by one it holds an eighth of that
         (65536, True, torch.float32, f"{TWO}; {ONCE}; {SPLIT}"),
         (Sym.named("n", 1024), True, torch.float32, f"{TWO}; {SPLIT}"),
         (1024, False, torch.float32, TWO),

@@ -154,19 +154,19 @@ class LongSoftmax(Softmax):
     """Rows that are not held: the largest value and the sum in one pass."""
 
     def inputs(self):
-        return [rand(6, 8200)]
+        return [rand(6, 32800)]
 
 
 @model
 class LongScaledSoftmax(ScaledSoftmax):
     def inputs(self):
-        return [rand(6, 8200), rand(6, 1)]
+        return [rand(6, 32800), rand(6, 1)]
 
 
 @model
 class LongLayerNorm(LayerNorm):
     def inputs(self):
-        return [rand(6, 8200), rand(8200), rand(8200)]
+        return [rand(6, 32800), rand(32800), rand(32800)]
 
 
 @model
@@ -178,7 +178,7 @@ class LongLogSumExp(nn.Module):
         return y.logsumexp(-1), y.var(-1), y.amin(-1)
 
     def inputs(self):
-        return [rand(6, 8200), rand(6, 1)]
+        return [rand(6, 32800), rand(6, 1)]
 
 
 @model

@@ -8,6 +8,7 @@ from refold.codegen.kernel import Form
 from refold.codegen.names import together
 from refold.families.rows.kernel import FORM
 from refold.families.rows.one_pass import one_pass
+from refold.families.rows.schedules import is_roomy
 from refold.ir import Sym
 from refold.plan import Group
 from refold.plan.rows import RowsSchedule
@@ -33,6 +34,8 @@ class RowsKernel(CudaKernel):
         lines = super().functor()
         if self.plan.blocks != 2:
             lines.append(f"static constexpr int kMinBlocks = {self.plan.blocks};")
+        elif self.reductions and (self.plan.one_pass or not is_roomy(self.group)):
+            lines.append("static constexpr bool kRoomy = false;")
         again = self._again()
         if again:
             lines.insert(0, f"static constexpr int kReused = {len(again)};")

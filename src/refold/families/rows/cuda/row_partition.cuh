@@ -9,7 +9,7 @@
 
 namespace rf {
 
-constexpr int kRowThreads = 256, kMostThreadsPerRow = 512;
+constexpr int kRowThreads = 256, kMostThreadsPerRow = 512, kMostThreadsPerHeldRow = 1024;
 constexpr long kMultiBlockWidth = 8192, kMultiBlockBlocks = 1 << 14;  // by pass: of a block at least; blocks about
 constexpr long kMultiBlockFrom = 8 * kMultiBlockWidth, kMultiBlockRows = 2048;  // rows as wide, and as few, are split
 constexpr long kThreadsToSaturate = 1 << 17;                                // threads that keep memory busy
@@ -22,12 +22,14 @@ struct ResidentShape {
   int rows, units, threads;
   long most;
 };
-// The shorter rows first. longest: that is held at all; once: if one pass alone reads it; block: its threads.
+// The shorter rows first. longest: that is held at all; cramped: by threads that read or keep more than a value of an
+// element; once: if one pass alone reads it; block: its threads.
 template <class V> struct ResidentShapes;
 template <> struct ResidentShapes<Vec4> {
-  static constexpr ResidentShape of[] = {{2, 2, 0, 8}, {1, 4, 0, kMostThreadsPerRow * 4}};
-  static constexpr long longest = kMostThreadsPerRow * 4, once = 32;
-  static constexpr int block = kMostThreadsPerRow;
+  static constexpr ResidentShape of[] = {
+      {2, 2, 0, 8}, {1, 4, 0, kMostThreadsPerRow * 4}, {1, 8, 0, kMostThreadsPerHeldRow * 8}};
+  static constexpr long longest = kMostThreadsPerHeldRow * 8, cramped = kMostThreadsPerRow * 4, once = 32;
+  static constexpr int block = kMostThreadsPerHeldRow;
 };
 // A row fills more than half of what its threads can hold, so the first half of each one's units need no test.
 template <> struct ResidentShapes<Real> {
@@ -35,7 +37,7 @@ template <> struct ResidentShapes<Real> {
       {4, 2, 0, 8},    {4, 2, 8, 16},   {4, 2, 16, 32},    {4, 2, 32, 64}, {2, 4, 32, 128},
       {1, 8, 32, 256}, {1, 8, 64, 512}, {1, 8, 128, 1024}, {1, 16, 0, kRowThreads * 16},
   };
-  static constexpr long longest = kRowThreads * 16, once = 1024;
+  static constexpr long longest = kRowThreads * 16, cramped = longest, once = 1024;
   static constexpr int block = kRowThreads;
 };
 
@@ -46,15 +48,15 @@ template <class V> struct RowPartition {
   long units, chunks;  // of a row
   long chunk_width;    // a chunk's columns
   int threads = 0;     // of a row: lanes of a warp, or whole warps
-  // again: whether a row is read by more than one pass.
-  constexpr RowPartition(long rows, long width, bool again)
+  // again: whether a row is read by more than one pass. roomy: whether threads read and keep one value of an element.
+  constexpr RowPartition(long rows, long width, bool again, bool roomy)
       : strategy(register_resident), units(width / LanesOf<V>::count), chunks(0),
         chunk_width(kMultiBlockWidth * blocks_of(blocks_of(width, kMultiBlockWidth) * rows + 1, kMultiBlockBlocks)) {
     chunks = blocks_of(width, chunk_width);
     if ((rows <= kMultiBlockRows && width >= kMultiBlockFrom) || units > INT32_MAX / 2)
       strategy = multi_block, threads = kRowThreads;
     else if (units == 0) strategy = warps_per_row, threads = 32;
-    else if (units <= (again ? ResidentShapes<V>::longest : ResidentShapes<V>::once))
+    else if (units <= (!again ? ResidentShapes<V>::once : roomy ? ResidentShapes<V>::longest : ResidentShapes<V>::cramped))
       strategy = register_resident, threads = threads_if_resident();
     else strategy = warps_per_row, threads = threads_per_row(rows);
   }

@@ -4,8 +4,9 @@
 
 namespace rf {
 
+template <class Body> constexpr bool kHoldsLong = Body::kRoomy && Body::kMinBlocks > 1;
 template <class V, class Body> constexpr RowPartition<V> row_partition(long rows, long width) {
-  return {rows, width, Body::Monoids::size + Body::kStores > 1};
+  return {rows, width, Body::Monoids::size + Body::kStores > 1, kHoldsLong<Body>};
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
@@ -31,7 +32,7 @@ template <class V, class Body, int N> auto* resident_kernel() {
   return rows_register_resident<V, as.rows, as.units, as.threads, Body>;
 }
 template <class V, class Body, int N = 0> auto* resident_kernel(int line) {
-  if constexpr (ResidentShapes<V>::of[N].most < ResidentShapes<V>::longest)
+  if constexpr (ResidentShapes<V>::of[N].most < (kHoldsLong<Body> ? ResidentShapes<V>::longest : ResidentShapes<V>::cramped))
     if (line > N) return resident_kernel<V, Body, N + 1>(line);
   return resident_kernel<V, Body, N>();
 }

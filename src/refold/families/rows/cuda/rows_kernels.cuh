@@ -14,6 +14,8 @@
 //   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
 //   kReused                                  how many operands several passes read (those of type Reused)
 //   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
+//   kRoomy                                   whether threads of two have room for eight units; statistics of one pass,
+//                                            planned for longer rows, have not
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
@@ -24,8 +26,8 @@
 //                            are few
 //   rows_register_resident   lanes of a warp, or whole warps, hold a row in registers,   31 to 64      384 bytes: a
 //                            of short rows those of several, as the table of                         partial a warp,
-//                            row_partition.cuh says; long rows only if more than one                 for two passes
-//                            pass reads them
+//                            row_partition.cuh says; those of 129 to 8192 columns only               for two passes
+//                            if more than one pass reads them
 //   rows_warps_per_row       whole warps take a row, kBatch units at once; small groups  39 to 56      384 bytes
 //                            share a block
 //   rows_multi_block         few rows that are very long: many blocks a row, one launch  40 to 56      196 bytes
@@ -38,6 +40,10 @@
 // out of the L1, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
 // constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 ->
 // 42 (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
+// On an H100 (copy rate 2.95): eight units of four columns, so that up to 32768 are held: norms 8192x15876 372 -> 351 us,
+// 4096x11008 139 -> 124, 2048x32000 258 -> 182, softmax 4096x11008 134 -> 125, 4096x20000 263 -> 229, 2048x32000 257 ->
+// 184, mean and variance alone 8192x15876 205 -> 169 (4096x20000 129 -> 122, 2048x32000 91 -> 93: not taken). Longer rows
+// are read at 3.0: a batch read ahead, or its lines fetched into the L2, gave nothing, and cost where rows are odd.
 #pragma once
 #include "block.cuh"
 #include "row_partition.cuh"
@@ -50,6 +56,7 @@ struct RowsBody {
   using Monoids = List<>;
   static constexpr bool kStores = true, kFinalizes = false;
   static constexpr int kReused = 0, kMinBlocks = 2;
+  static constexpr bool kRoomy = true;
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
@@ -132,12 +139,19 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 }
 
 // --- register-resident -------------------------------------------------------------------------------
+template <class V, int kUnits, class Body> struct HeldBounds {
+  static constexpr bool is_long = LanesOf<V>::count == 4 && kUnits > 4;
+  static constexpr int threads = LanesOf<V>::count == 1 ? kRowThreads : is_long ? kMostThreadsPerHeldRow : kMostThreadsPerRow;
+  static constexpr int blocks = LanesOf<V>::count == 1 || is_long ? 1 : Body::kMinBlocks;
+};
+
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
 template <class V, int kRows, int kUnits, int kThreads, class Body>
-__global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count == 4 ? Body::kMinBlocks : 1)
+__global__ void __launch_bounds__(HeldBounds<V, kUnits, Body>::threads, HeldBounds<V, kUnits, Body>::blocks)
     rows_register_resident(const __grid_constant__ Body body, long rows, int units, int row_threads) {
-  __shared__ Real shared[2][kMostThreadsPerRow / 32][kMostPartialWords];  // two passes
+  constexpr int kMostWarps = HeldBounds<V, kUnits, Body>::threads / 32;
+  __shared__ Real shared[2][kMostWarps][kMostPartialWords];  // two passes
   constexpr bool kSingle = LanesOf<V>::count == 1;
   constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
   sync_dependent_grids(body);  // before any thread returns: all of the first block look
@@ -185,11 +199,15 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
   for (int i = 0; i < kRows; i++) {
     if (first + i * thread_groups >= rows) continue;
     if constexpr (Body::kStores) {
+      constexpr int kAtOnce = kSingle || kUnits <= 4 ? kUnits : 1;  // what else is read must fit beside the row
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], cache[i][k].at(at(k)));
+      for (int first = 0; first < kUnits; first += kAtOnce) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++)
-        if (kSingle || in(k)) body.template store<V>(r[i], row[i], cache[i][k].at(at(k)));
+        for (int k = first; k < first + kAtOnce; k++) body.template read<V>(row[i], cache[i][k].at(at(k)));
+#pragma unroll
+        for (int k = first; k < first + kAtOnce; k++)
+          if (kSingle || in(k)) body.template store<V>(r[i], row[i], cache[i][k].at(at(k)));
+      }
     }
     if constexpr (Body::kFinalizes)
       if (thread == 0) body.finalize(r[i], row[i]);
