@@ -39,6 +39,33 @@ SAMPLES = (
         ((N, 20, 31, 32),),
         ((20, 1, 1),),
     ),
+    Sample(
+        "softmax of channels that a weight numbers",
+        lambda x, w: torch.sigmoid(2 * (torch.softmax(x, 1) + w)),
+        ((N, 70, 33, 31),),
+        ((70, 1, 1),),
+    ),
+    Sample(
+        "softmax of few channels that a weight numbers, and many places",
+        lambda x, w: torch.softmax(x * w, 1),
+        ((N, 5, 47, 45),),
+        ((5, 1, 1),),
+    ),
+    Sample(
+        "two results of channels that a weight numbers",
+        lambda x, w: (lambda y: torch.cat([y.sigmoid(), y.tanh()], 1))(torch.softmax(x * w, 1)),
+        ((N, 130, 31, 32),),
+        ((130, 1, 1),),
+    ),
+    Sample(
+        "norm and logsumexp of channels that a weight numbers",
+        lambda x, w: (
+            (x - x.mean(1, True)) / (x.var(1, keepdim=True) + 1e-5).sqrt() * w
+            + torch.logsumexp(x, 1, True)
+        ),
+        ((N, 257, 33, 32),),
+        ((257, 1, 1),),
+    ),
     Sample("softmax of many channels", lambda x: torch.softmax(x, 1), ((N, 70, 32, 33),)),
     Sample("largest of many places", lambda x: x.sin().amax(1), ((N, 3, 60, 61),)),
     Sample("logsumexp of many places", lambda x: torch.logsumexp(x, 1), ((N, 3, 60, 61),)),

@@ -38,7 +38,7 @@ def functor(kernel: GroupKernel) -> list[str]:
         else:
             statements, texts = body.statements([source], known, given=terms)
             text = texts[source]
-        kernel.passes.append(_all_read(body.last_read, read))
+        kernel.passes.append(all_read(body.last_read, read))
         lines += kernel.function(
             f"template <class V, class C> RF_FN V term(Step<{r.index}>, const Row& r, long row,"
             " C col)",
@@ -57,7 +57,7 @@ def functor(kernel: GroupKernel) -> list[str]:
     if full:
         room = min(80 - len(kernel.member(n)) for n in full)
         statements, texts = body.statements(full, known, given=terms, room=room, stored=True)
-        kernel.passes.append(_all_read(body.last_read, read))
+        kernel.passes.append(all_read(body.last_read, read))
         puts = [
             f"put({kernel.member(n)}, row * width, col, {lanes_text(texts[n], n)});" for n in full
         ]
@@ -80,7 +80,7 @@ def functor(kernel: GroupKernel) -> list[str]:
     return lines
 
 
-def _all_read(nodes: Iterable[Node], read: Mapping[Node, set[Node]]) -> set[Node]:
+def all_read(nodes: Iterable[Node], read: Mapping[Node, set[Node]]) -> set[Node]:
     """What is read for `nodes`, some of which are what passes take."""
     return set().union(*(read.get(n, {n}) for n in nodes))
 

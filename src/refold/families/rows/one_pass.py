@@ -24,7 +24,7 @@ def with_squares(found: Sequence[Reduction]) -> tuple[Reduction, ...]:
 
 def one_pass(found: Sequence[Reduction]) -> tuple[Reduction, ...]:
     """The same reductions, two of them taken as one where the second needs only the first."""
-    return _joined(found, _waiting)
+    return _joined(found, waiting)
 
 
 def _joined(
@@ -56,7 +56,7 @@ def _squared(node: Node) -> Node | None:
     return None
 
 
-def _waiting(first: Reduction, second: Reduction) -> Reduction | None:
+def waiting(first: Reduction, second: Reduction) -> Reduction | None:
     """The reduction that gives both, if there is one. second: it needs the first."""
     x, y = first.source, second.source
     nodes = (*first.nodes, *second.nodes)

@@ -3,7 +3,8 @@
 // Why: a softmax over channels, a norm of them, or their largest are bound by memory. A thread has a place, and walks over
 // its channels, once for each pass; neighbours have neighbouring places, so that a warp reads 128 bytes of a channel. The
 // passes that follow find in the L1 what the first has read: no more blocks are at work than whose places fit there. Where
-// nothing follows the first pass a thread has four places, if there are many, and addresses allow it.
+// nothing follows the first pass a thread has four places, if there are many, and addresses allow it. Channels that
+// registers hold have kernels of their own (held_channels.cuh).
 //
 // A body gives
 //   Reduced<V>                                 what is known of a place so far
@@ -28,18 +29,9 @@
 //
 // Results do not depend on the device: kSplit follows from the sizes alone.
 #pragma once
-#include "block.cuh"
-#include "device.cuh"
-#include "monoid.cuh"
+#include "channels_body.cuh"
 
 namespace rf {
-
-// What a body of channels is unless it says otherwise.
-struct ChannelsBody {
-  static constexpr bool kStores = true, kFinalizes = false;
-  static constexpr int kKept = -1;
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
-};
 
 constexpr int kChannelThreads = 256;
 constexpr long kChannelPlaces = 1 << 17;   // so many fill a device
