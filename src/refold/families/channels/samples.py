@@ -63,7 +63,7 @@ SAMPLES = (
             (x - x.mean(1, True)) / (x.var(1, keepdim=True) + 1e-5).sqrt() * w
             + torch.logsumexp(x, 1, True)
         ),
-        ((N, 257, 33, 32),),
+        ((N, 257, 43, 41),),
         ((257, 1, 1),),
     ),
     Sample("softmax of many channels", lambda x: torch.softmax(x, 1), ((N, 70, 32, 33),)),
