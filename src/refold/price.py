@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
+from math import prod
 from typing import NamedTuple, Protocol
 
 from refold.devices import DeviceModel
@@ -169,6 +170,10 @@ def product_seconds(node: Node, device: DeviceModel, folded: bool = False) -> fl
     seconds = product_flops(node) / device.product_flops * (device.folded if folded else 1.0)
     if node.op == "conv_transpose" and set(node["strides"]) == {1}:
         seconds *= device.transposed
+        if device.gathers:
+            x, places = node.inputs[0], len(node["strides"])
+            made, given = (prod(map(hint, n.shape[-places:])) for n in (node, x))
+            seconds *= max(1.0, made / given)
     return seconds
 
 

@@ -72,6 +72,10 @@ class DeviceModel:
         return self.device.transposed
 
     @property
+    def gathers(self) -> bool:
+        return self.device.gathers
+
+    @property
     def bandwidth(self) -> float:
         return self.device.bandwidth
 
