@@ -245,8 +245,8 @@ FAULTS = {
     ),
     "the mean is a sum": ("window * kShare", "window"),
     "a row is released before it was read": (
-        "? row0 + Shape::kRowStep * kHigh : row + 1",
-        "? row0 + Shape::kRowStep * kHigh : row + 2",
+        "== row0 + kHigh ? next : min(row + 1, next), all), lane);",
+        "== row0 + kHigh ? next : row + 2, all), lane);",
     ),
 }
 

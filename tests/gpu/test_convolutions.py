@@ -17,6 +17,7 @@ from test_convolutions import Block, choice
 from test_models import written
 from test_random_convolutions import Through, check_as_accurate, drawn, drawn_of_all
 from test_strip_channels import Reduced
+from test_strip_statistics import Statistics
 from test_strips import Enlarged, Pooled
 
 pytestmark = pytest.mark.gpu
@@ -197,6 +198,29 @@ def test_reduced_channels(
     torch.manual_seed(0)
     channels = 40 if kind == "tf32" else 9
     module = Reduced(nn.Conv2d(channels, features, 3), op).cuda().eval()
+    check_strips(module, torch.randn(6, channels, *size, device="cuda"), kind, tile)
+
+
+STATISTICS = (
+    # tile, features, what is said of them, size
+    ("slim", 64, "both", (128, 128)),
+    ("slim", 24, "groups", (61, 256)),
+    ("slim", 70, "mean", (20, 260)),
+    ("broad", 128, "batch", (33, 131)),
+    ("broad", 100, "image", (9, 300)),
+)
+
+
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("said", STATISTICS)
+def test_statistics_of_channels(
+    said: tuple[str, int, str, tuple[int, int]], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tile, features, of, size = said
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    torch.manual_seed(0)
+    channels = 40 if kind == "tf32" else 9
+    module = Statistics(nn.Conv2d(channels, features, 3), of).cuda().eval()
     check_strips(module, torch.randn(6, channels, *size, device="cuda"), kind, tile)
 
 

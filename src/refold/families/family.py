@@ -64,6 +64,8 @@ class Family:
     fusible_inputs: the values that a draft reads and whose elements its kernel could compute
     itself.
     whole: compositions (`planner/lower.py`) that its kernels take whole.
+    takes_statistics: does a kernel of the family that computes a convolution on a device take the
+    mean and the variance of each channel of an image, too (`planner/statistics.py`)?
     overwrites: the operands of a group whose memory its one full-size result may take, because the
     kernel reads each element before it writes that of the same place: it spares memory that is
     touched anew.
@@ -87,6 +89,7 @@ class Family:
     cuda: Callable[[Group, str], CudaKernel] | None = None
     fusible_inputs: Callable[[Draft, View], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
+    takes_statistics: Callable[[Node, DeviceModel], bool] = lambda conv, device: False
     overwrites: Callable[[Group], Sequence[Node]] = _none
     lays_out: Callable[[Group], bool] = lambda group: False
     schedules: Callable[[DeviceModel], Sequence[Schedule]] = lambda device: ()

@@ -84,3 +84,9 @@ def of_node(node: Node) -> Convolution:
         node["dilations"],
         node.get("output_padding"),
     )
+
+
+def is_statistic(node: Node, conv: Node) -> bool:
+    """Is it the mean or the variance of each channel of an image?"""
+    places = tuple(range(-len(conv["strides"]), 0))
+    return node.op in ("mean", "var") and node["axes"] == places and not node.get("correction")

@@ -38,7 +38,8 @@ def lower(
 ) -> tuple[Graph, Mapping[Node, Node]]:
     """The same function over forms that the templates compute, and what became of each node.
 
-    Values are equal in the reals. whole: what stays as it is, logsumexps along rows. exact:
+    Values are equal in the reals. whole: what stays as it is, logsumexps along rows and statistics
+    of channels. exact:
     means that must be exact where all values are equal though nobody asks for the variance.
     """
     done: dict[Node, Node] = {}
@@ -48,7 +49,9 @@ def lower(
     for node in nodes:
         again = rebuild(node, tuple(done[i] for i in node.inputs))
         variance = by_hand(node)
-        if node.op == "mean" and node.dtype in COMPUTED and variance is None:
+        if node in whole:
+            done[node] = again
+        elif node.op == "mean" and node.dtype in COMPUTED and variance is None:
             if taken_of(node) in spread or (node in centred and _is_along_rows(node)):
                 done[node] = _mean_beside_variance(again)
             else:
@@ -57,7 +60,7 @@ def lower(
             found = _lower(rebuild(variance, (done[variance.inputs[0]],)))
             done[node] = found if node.op == "mean" else _times_count(found, variance)
         else:
-            done[node] = again if node in whole else _lower(again)
+            done[node] = _lower(again)
     lowered = graph.with_roots(done[r] for r in graph.roots())
     for pass_over in (reshaped_first, reshaped_behind):
         moved = pass_over(lowered)

@@ -28,6 +28,7 @@ from refold.planner.quantize import with_quantized
 from refold.planner.recomputed import compute_again, in_their_shapes, read_in_other_shapes
 from refold.planner.schedules import with_schedules
 from refold.planner.spreads import exact_spreads
+from refold.planner.statistics import of_channels
 from refold.planner.steps import folds_of, ordered
 from refold.planner.turned import with_turned
 
@@ -47,30 +48,40 @@ def make_plan(
     device = device or DeviceModel(ANY)
     graph, called = as_calls(graph, device.device.toolchain == "cpp")
     storage = storage.moved(called)
-    whole = _only_reduced(graph) if device.exponentials else set()
-    exact = exact_spreads(graph)
+    plain, known = graph, storage
+    refused: set[Node] = set()  # convolutions whose kernels take no statistics after all
+    graph, moved, statistics = of_channels(plain, device)
     while True:
-        lowered, done = lower(graph, whole, exact)
-        known = storage.moved(done)
-        planner = _Planner(lowered, known, device)
-        plan = planner.plan()
-        alone = {n for n in whole if planner.reduces_apart(done[n])}
-        if not alone:
+        storage = known.moved(moved)
+        whole = _only_reduced(graph) if device.exponentials else set()
+        exact = exact_spreads(graph)
+        while True:
+            kept = whole | statistics.keys()
+            lowered, done = lower(graph, kept, exact)
+            planner = _Planner(lowered, storage.moved(done), device)
+            plan = planner.plan()
+            apart = {n for n in kept if planner.reduces_apart(done[n])}
+            if apart <= statistics.keys():
+                break
+            whole -= apart
+        if not apart:
             break
-        whole -= alone
+        refused |= {statistics[n] for n in apart}
+        graph, moved, statistics = of_channels(plain, device, refused)
+    stored = storage.moved(done)
     biased = biases.taken_out(planner) if device.device.adds_bias else set()
     if biased:
-        plain, added = biases.without(lowered, biased)
+        without, added = biases.without(lowered, biased)
         here = {n: added.get(d, d) for n, d in done.items()}
-        lowered, behind = lower(plain, {here[n] for n in whole})
-        known = storage.moved({n: behind.get(d, d) for n, d in here.items()})
-        planner = _Planner(lowered, known, device)
+        lowered, behind = lower(without, {here[n] for n in kept})
+        stored = storage.moved({n: behind.get(d, d) for n, d in here.items()})
+        planner = _Planner(lowered, stored, device)
         plan = planner.plan()
     plan = placed(replace(plan, images_last=images_last))
     read = read_in_other_shapes(planner) if device.device.toolchain == "cuda" else {}
     if read:
-        lowered, moved, again = in_their_shapes(lowered, read)
-        other = _Planner(lowered, known.moved(moved), device, again).plan()
+        lowered, reshaped, again = in_their_shapes(lowered, read)
+        other = _Planner(lowered, stored.moved(reshaped), device, again).plan()
         other = placed(replace(other, images_last=images_last))
         plan = min(plan, other, key=lambda p: plan_price(p, device).seconds)
     return with_turned(plan, device)

@@ -1,7 +1,7 @@
 """Convolutions of images, and what follows on each element of the result."""
 
 from refold.codegen.cpp import Cpp
-from refold.families.convolution.claim import claim, grow
+from refold.families.convolution.claim import claim, grow, takes_statistics
 from refold.families.convolution.cuda_kernel import CudaConvolution
 from refold.families.convolution.kernel import FORM
 from refold.families.convolution.packing import entries
@@ -26,4 +26,6 @@ FAMILY = Family(
     schedules=of_device,
     schedule=schedule,
     entries=entries,
+    whole=frozenset({"mean", "var"}),
+    takes_statistics=takes_statistics,
 )

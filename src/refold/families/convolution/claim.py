@@ -7,15 +7,17 @@ from collections.abc import Callable
 import torch
 
 from refold.convolve import STRIPS, Algorithm, Convolution, takes
+from refold.devices import DeviceModel
 from refold.families.epilogue import epilogue
 from refold.families.family import Claim
 from refold.families.pooling.windows import is_pool, windows_of
 from refold.families.view import View
 from refold.ir import OPS, Kind, Node
-from refold.plan.convolution import of_node, unsupported
+from refold.plan.convolution import is_statistic, of_node, unsupported
 from refold.plan.draft import Draft
 from refold.plan.layout import turned_forth
 from refold.plan.memory import source
+from refold.plan.plan import last_full
 
 
 def claim(node: Node, view: View) -> Claim | None:
@@ -26,6 +28,8 @@ def claim(node: Node, view: View) -> Claim | None:
     smaller = _made_smaller(nodes, node, view)
     if smaller is not None:
         nodes += epilogue(smaller, view, _readable(smaller, node))
+    elif takes_statistics(node, view.device):
+        nodes += _statistics(nodes, node, view)
     return Claim(Draft("convolution", node.shape), tuple(nodes), "convolution")
 
 
@@ -62,6 +66,22 @@ def _made_smaller(nodes: list[Node], conv: Node, view: View) -> Node | None:
     if is_pool(reader):
         return reader if _pools(c, algorithm, reader) else None
     return reader if reduces_channels(reader, conv) and _has_all(c, algorithm) else None
+
+
+def takes_statistics(conv: Node, device: DeviceModel) -> bool:
+    """Whether the kernel of a convolution takes the mean and the variance of each of its channels:
+    strips of one image's rows, whose lanes have values of the same features throughout."""
+    if device.convolutions is None or unsupported(conv, _on_cpu(device)) is not None:
+        return False
+    c = of_node(conv)
+    algorithm = device.convolutions(c)
+    return algorithm is not None and _alone(c, algorithm)
+
+
+def _statistics(nodes: list[Node], conv: Node, view: View) -> list[Node]:
+    """The means and variances of each channel of an image that are asked for of what is stored."""
+    value = last_full(nodes, conv.shape)
+    return [r for r in view.read_by(value) if is_statistic(r, conv)]
 
 
 def _pools(c: Convolution, algorithm: Algorithm, pool: Node) -> bool:
@@ -105,7 +125,7 @@ def grow(draft: Draft, node: Node, view: View) -> str | None:
 
 def refusal(node: Node, view: View) -> str | None:
     """Why PyTorch's call computes a node; None where one of our kernels does."""
-    on_cpu = view.device.device.toolchain == "cpp"
+    on_cpu = _on_cpu(view.device)
     reason = unsupported(node, on_cpu)
     if reason is not None:
         return reason
@@ -118,3 +138,7 @@ def refusal(node: Node, view: View) -> str | None:
     if algorithm is None or not (on_cpu or takes(algorithm.schedule, c, algorithm.kind)):
         return "the library's call is taken to be faster"
     return None
+
+
+def _on_cpu(device: DeviceModel) -> bool:
+    return device.device.toolchain == "cpp"

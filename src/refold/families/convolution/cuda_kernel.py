@@ -7,7 +7,7 @@ from refold.codegen.launch import Scope
 from refold.convolve import DIRECT, PATCHES
 from refold.families.convolution.kernel import FORM
 from refold.plan import Group
-from refold.plan.convolution import ConvolutionKernel
+from refold.plan.convolution import ConvolutionKernel, is_statistic
 
 _FUNCTIONS = {PATCHES: "patches", DIRECT: "direct"}  # where it is another than that of the header
 MODES = {"ieee": "Ieee", "tf32": "Tf32"}  # the C++ types of the kinds
@@ -30,15 +30,22 @@ class CudaConvolution(CudaKernel):
 
     @property
     def may_work_in_memory(self) -> bool:
-        """Whether the kernel packs kernels itself, in memory that it works in."""
-        return self.plan.schedule.kernels.packs
+        """Whether the kernel packs kernels, or takes statistics, in memory that it works in."""
+        return self.plan.schedule.kernels.packs or self.takes_statistics
+
+    @property
+    def takes_statistics(self) -> bool:
+        """Whether it takes the mean or the variance of each channel of an image."""
+        conv = self.group.product
+        return any(is_statistic(n, conv) for n in self.group.reductions)
 
     def schedule(self) -> str:
         """The C++ type that the kernel is instantiated with."""
         return self.plan.schedule.text(MODES[self.plan.kind], self.plan.at_once)
 
     def asked(self) -> str:
-        return f"rf::patches_workspace_size<{self.schedule()}, {self.struct_name()}>"
+        what = "statistics" if self.takes_statistics else "patches"
+        return f"rf::{what}_workspace_size<{self.schedule()}, {self.struct_name()}>"
 
     @property
     def is_packed(self) -> bool:
@@ -47,6 +54,8 @@ class CudaConvolution(CudaKernel):
 
     def run(self) -> str:
         function = _FUNCTIONS.get(self.plan.schedule.kernels, "convolution")
+        if self.takes_statistics:
+            function = "convolution_statistics"
         packed = ["w_packed"] if self.is_packed else []
         sizes = [name for name, _ in self.sizes()]
         aligned = [] if function == "direct" else ["body.is_aligned()"]

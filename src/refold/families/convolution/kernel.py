@@ -9,6 +9,7 @@ from refold.codegen.kernel import Form, GroupKernel
 from refold.families.pooling.windows import is_pool, takes_largest, windows_of
 from refold.ir import Dim, Node, numel
 from refold.ir.literals import cpp_literal
+from refold.plan.convolution import is_statistic
 
 # Arithmetic of an element, in multiply-adds. A kernel that unrolls 64 elements with more waits for
 # its instructions: mish and tanh took 1335 us so, and 1109 a few elements at a time.
@@ -39,13 +40,18 @@ def functor(kernel: GroupKernel) -> list[str]:
     if pool is not None:
         lines += _pool(kernel, pool)
         offset = f"row * {_POOLED}"
-    for reduction in kernel.reductions:
-        lines += _over_channels(kernel, reduction)
-    (made,) = group.outputs
-    lines += kernel.function(
-        "template <class V, class C> RF_FN void store(long row, C col, V v)",
-        [f"put({kernel.member(made)}, {offset}, col, v);"],
-    )
+    statistics = [n for n in group.reductions if is_statistic(n, conv)]
+    if statistics:
+        lines += _statistics(kernel, statistics)
+    else:
+        for reduction in kernel.reductions:
+            lines += _over_channels(kernel, reduction)
+    for made in group.outputs:
+        if made not in statistics:
+            lines += kernel.function(
+                "template <class V, class C> RF_FN void store(long row, C col, V v)",
+                [f"put({kernel.member(made)}, {offset}, col, v);"],
+            )
     return lines
 
 
@@ -87,6 +93,19 @@ def _over_channels(kernel: GroupKernel, reduction: Reduction) -> list[str]:
         lines = _behind(kernel, Body(replace(kernel.group, dims=reduced.shape)), reduced, result)
     head = "template <class V, class C> RF_FN V of_channels(V acc, long row, C col)"
     return [f"using OverChannels = rf::{reduction.monoid};", *kernel.function(head, lines)]
+
+
+def _statistics(kernel: GroupKernel, nodes: list[Node]) -> list[str]:
+    """What becomes of the mean and the squared deviations of a channel of an image."""
+    stored = any(n not in nodes for n in kernel.group.outputs)
+    texts = {"mean": "s.whole_mean()", "var": "s.variance()"}
+    puts = [f"put({kernel.member(n)}, channel, {texts[n.op]});" for n in nodes]
+    return [
+        "static constexpr bool kStatistics = true;",
+        *(["static constexpr bool kSpread = true;"] if any(n.op == "var" for n in nodes) else []),
+        *([] if stored else ["static constexpr bool kStoresValues = false;"]),
+        *kernel.function("RF_FN void set_statistics(long channel, const rf::PlaceStatistics& s)", puts),
+    ]
 
 
 def _behind(kernel: GroupKernel, body: Body, smaller: Node, text: str) -> list[str]:

@@ -26,20 +26,9 @@ Error run_convolution(GenericConvolution<M, Tile>, const Body& body, const Convo
                 body);
 }
 
-// images [count, channels, deep, high, wide] -> body's outputs, `places` for each of a result's channels. packed: the
-// kernels w [features, channels of a group, taps] as rows of (tap, channel), packed for the schedule's mode. aligned:
-// whether what is read and written along the places starts at multiples of 16 bytes.
-template <class S, class Body>
-Error convolution(const Body& body, const float* x, const float* w, void* packed, long count, long deep, long high,
-                  long wide, long places, bool aligned, cudaStream_t stream) {
-  using W = typename Body::Window;
-  ConvolutionLaunch l{};
-  if (count == 0 || places == 0) return nullptr;
-  Device device;
-  RF_TRY(current_device(device));
-  if (device.major < 8)
-    return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major,
-                 device.minor);
+template <class S, class W>
+Error convolution_launch_of(ConvolutionLaunch& l, const float* x, const float* w, void* packed, long count, long deep,
+                            long high, long wide, long places, bool aligned) {
   RF_TRY(images_of<W>(l.images, x, count, deep, high, wide, places));
   l.w = w;
   constexpr long kRows = long(W::kGroups) * W::kFeatures, kPadded = (W::kDepth + 31) / 32 * 32;
@@ -49,6 +38,23 @@ Error convolution(const Body& body, const float* x, const float* w, void* packed
   l.feature_tiles = (W::kFeatures + S::kTileRows - 1) / S::kTileRows;
   l.aligned = aligned;
   l.in_fours = aligned && places % 4 == 0;
+  return nullptr;
+}
+
+// images [count, channels, deep, high, wide] -> body's outputs, `places` for each of a result's channels. packed: the
+// kernels w [features, channels of a group, taps] as rows of (tap, channel), packed for the schedule's mode. aligned:
+// whether what is read and written along the places starts at multiples of 16 bytes.
+template <class S, class Body>
+Error convolution(const Body& body, const float* x, const float* w, void* packed, long count, long deep, long high,
+                  long wide, long places, bool aligned, cudaStream_t stream) {
+  if (count == 0 || places == 0) return nullptr;
+  Device device;
+  RF_TRY(current_device(device));
+  if (device.major < 8)
+    return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major,
+                 device.minor);
+  ConvolutionLaunch l{};
+  RF_TRY((convolution_launch_of<S, typename Body::Window>(l, x, w, packed, count, deep, high, wide, places, aligned)));
   return run_convolution(S{}, body, l, count, device, stream);
 }
 

@@ -43,6 +43,8 @@ struct ConvolutionBody {
   template <class V, class C> RF_FN V value(V acc, long row, long channel, C col) const { return acc; }
   template <class V, class C> RF_FN V pooled(V acc, long row, long channel, C col) const { return acc; }
   using OverChannels = void;  // the monoid that a place's channels are reduced by, of which one value is stored
+  // A mean of each of an image's channels, a variance, and the values themselves: what is asked for.
+  static constexpr bool kStatistics = false, kSpread = false, kStoresValues = true;
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
@@ -65,6 +67,7 @@ struct ConvolutionLaunch {
   int feature_tiles;     // of a group
   bool aligned;          // what is read and written along the places starts at multiples of 16 bytes
   bool in_fours;         // and places of an image are a multiple of four
+  float4* statistics;    // where kernels work that take them: strip_statistics.cuh
 };
 
 // The exponent that takes a value of these bits to [2^14, 2^15), within what a power of two can be; 0 where none can.

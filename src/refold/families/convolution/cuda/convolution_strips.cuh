@@ -46,6 +46,7 @@
 //
 // Pooled (strip_pooled.cuh): a warpgroup has all rows of a window one after the other, and stores windows alone.
 // Reduced over channels (strip_channels.cuh): a tile has all features, and stores a number a place.
+// Statistics of channels (strip_statistics.cuh): beside what is stored, or alone.
 //
 // Where a row of the result does not start at a multiple of 16 bytes, its columns are shifted (StripLaunch::shifts): the
 // tile begins up to kMargin places before them, so that all but the ends are stored 16 bytes at a time.
@@ -54,8 +55,10 @@
 #pragma once
 #include "strip_channels.cuh"
 #include "strip_epilogue.cuh"
+#include "strip_launch.cuh"
 #include "strip_pooled.cuh"
 #include "strip_products.cuh"
+#include "strip_statistics.cuh"
 
 namespace rf {
 
@@ -97,6 +100,8 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
   static_assert(!kPooled || (kPhases * kTogether == 1 && !S::kJoined && W::kPlaces <= 2), "windows of rows as they are");
   static_assert(!kReducesChannels<Body> || (kTogether == 1 && !S::kJoined), "places of one row and phase");
   static_assert(!kReducesChannels<Body> || kTilesOfRow == 1 || kStep == 2, "two warpgroups have a row's features");
+  static_assert(!Body::kStatistics || (kTogether == 1 && !S::kJoined && kStep == 2 && !kPooled && !kReducesChannels<Body>),
+                "statistics of one image's rows as they are");
   const ConvolutionLaunch& l = launch.of;
   const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0) - S::kProducers;  // known to be uniform
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -150,23 +155,33 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
       if (now && __any_sync(kFullMask, !all_finite(sums)))
         repair_row<W, kTogether>(l, sums, row_of(t), joined_of(strip.image), lane);
     };
+    StripStatistics statistics;
     const auto finalize = [&](const StripTile& t) {
       if (is_empty(t)) return;
-      repair(t, !kRepairsFirst);
-      if constexpr (kReducesChannels<Body>) {
-        reduce_row<S>(l, body, sums, row_of(t), shared.stage, side, warpgroup, warp, lane);
-        side ^= 1;
-        return;
-      }
       constexpr bool kWhole = W::kFeatures % S::kTileRows == 0;
+      if constexpr (!kWhole && !kReducesChannels<Body>)  // whose warps wait for each other
+        if (feature0 + 64 * t.half + 16 * warp >= W::kFeatures) return;
+      repair(t, !kRepairsFirst);
       auto& stage = shared.stage[4 * warpgroup + warp];
+      const RowOfResult at = row_of(t);
       const auto joined = joined_of(strip.image);
-      if constexpr (kTogether == 2) {
-        if (l.in_fours) finalize_pairs<true, kWhole>(l, body, sums, row_of(t), lane);
-        else finalize_pairs<false, kWhole>(l, body, sums, row_of(t), lane);
+      if constexpr (kReducesChannels<Body>) {
+        reduce_row<S>(l, body, sums, at, shared.stage, side, warpgroup, warp, lane);
+        side ^= 1;
+      } else if constexpr (Body::kStatistics) {
+        if (l.in_fours) statistics.add_row<true, kWhole>(l, body, sums, at, joined, lane);
+        else statistics.add_row<false, kWhole>(l, body, sums, at, joined, lane);
+        if constexpr (Body::kStoresValues) {
+          const Computed<Body> computed{body};
+          if (l.in_fours) finalize_row<true, kWhole>(l, computed, sums, at, joined, stage, lane);
+          else finalize_row<false, kWhole>(l, computed, sums, at, joined, stage, lane);
+        }
+      } else if constexpr (kTogether == 2) {
+        if (l.in_fours) finalize_pairs<true, kWhole>(l, body, sums, at, lane);
+        else finalize_pairs<false, kWhole>(l, body, sums, at, lane);
       } else {
-        if (l.in_fours) finalize_row<true, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
-        else finalize_row<false, kWhole>(l, body, sums, row_of(t), joined, stage, lane);
+        if (l.in_fours) finalize_row<true, kWhole>(l, body, sums, at, joined, stage, lane);
+        else finalize_row<false, kWhole>(l, body, sums, at, joined, stage, lane);
       }
     };
     // The sums of a tile. meanwhile: what is done while the tensor cores multiply, where that is one chain. Nothing but that
@@ -254,6 +269,12 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
     }
     queue.release(all, lane);
     queue.next_strip();
+    if constexpr (Body::kStatistics) {
+      const long which = unit % launch.strips_of_image * S::kWriters + (S::kMI == 1 ? warpgroup : 0);
+      const long pitch = launch.strips_of_image * S::kWriters, channels = long(W::kGroups) * W::kFeatures;
+      float4* to = l.statistics + (strip.image * channels + long(group) * W::kFeatures) * pitch + which;
+      statistics.template store<W>(to, pitch, feature0 + (S::kMI == 2 ? 64 * warpgroup : 0) + 16 * warp, lane);
+    }
   }
 }
 
@@ -289,59 +310,58 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 }
 
 template <class M, class Tile, class Body>
-Error run_convolution(Strips<M, Tile>, const Body& body, const ConvolutionLaunch& of, long count,
+Error run_convolution(Strips<M, Tile> strips, const Body& body, const ConvolutionLaunch& of, long count,
                       const Device& device, cudaStream_t stream) {
   using W = typename Body::Window;
-  using S = Strips<M, Tile, consumers_of<Strips<M, Tile>, W>()>;
-  using Shape = StripShape<S, W>;
+  using S = ChosenStrips<Strips<M, Tile>, W>;
   if (device.major != 9)
     return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
-  StripLaunch l{};
-  l.of = of;
-  l.count = static_cast<int>(count), l.pitch_log = kAlone;
-  constexpr int kTogether = Shape::kTogether;
-  const int wide = of.images.made_wide, most_shift = wide % 4 == 0 ? 0 : wide % 2 == 0 ? 2 : kMargin;
-  constexpr int kOfStrip = Shape::kStripPlaces * kTogether;  // elements of a row
-  const int shifted = static_cast<int>(blocks_of(wide + most_shift, kOfStrip));
-  l.columns = static_cast<int>(blocks_of(wide, kOfStrip));
-  // rows are moved by whole places; of two phases together a block more is less than the exchanges of rows that are not
-  l.of.in_fours = of.in_fours && wide % kTogether == 0 && (kTogether == 2 || shifted == l.columns);
-  if constexpr (S::kJoined) {  // refold/convolve.py has it as well (Convolution.joined)
-    for (int log = kAlone - 1; log >= 5 && l.of.in_fours; log--)
-      if (wide + (most_shift > Shape::kReach ? most_shift : Shape::kReach) <= 1 << log) l.pitch_log = log;
-    l.of.in_fours = l.pitch_log != kAlone;
-  }
-  if (l.of.in_fours) l.columns = shifted;
-  l.shifts = l.of.in_fours && most_shift != 0;
-  const long images = blocks_of(count, 128 >> l.pitch_log) * (W::kPlaces > 2 ? of.images.made_deep : 1);
-  const int tiles = W::kGroups * of.feature_tiles;
-  int high = static_cast<int>(blocks_of(of.images.made_high, Shape::High::kPhases));
-  constexpr int kPool = Body::kPoolHigh;  // whole windows, whose places lie where they are
-  if constexpr (kPool * Body::kPoolWide > 1) {
-    high = Body::kPooledHigh * kPool;
-    l.columns = static_cast<int>(blocks_of(Body::kPooledWide * Body::kPoolWide, 128));
-    l.of.in_fours = l.shifts = false;
-  }
-  if constexpr (kReducesChannels<Body>) {  // a number a place, which its lanes store
-    l.columns = static_cast<int>(blocks_of(wide, 128));
-    l.of.in_fours = l.shifts = false;
-  }
-  const long share = device.processors / tiles, most = share < 1 ? 1 : share;
-  // strips are as long as gives each block four; a strip's first rows are read again by its neighbour
-  const long wanted = blocks_of(4 * most, images * l.columns), least = 4 * Shape::kSpan * kPool;
-  const long rows = blocks_of(blocks_of(high, wanted), kPool) * kPool;
-  l.high = high;
-  l.rows = static_cast<int>(rows < least ? (least < high ? least : high) : rows);
-  l.strips = static_cast<int>(blocks_of(high, l.rows));
-  l.units = images * l.columns * l.strips;
-  l.blocks = static_cast<int>(l.units < most ? l.units : most);
+  const StripLaunch l = strip_launch_of<Body>(strips, of, count, device);
   static std::atomic<uint64_t> allowed{0};
   constexpr size_t shared = sizeof(StripStorage<S, W>);
   static_assert(shared <= 232448, "more shared memory than a block of Hopper can have");
   auto* kernel = convolution_strips<S, Body>;
   RF_TRY(allow_shared(kernel, shared, device, allowed));
+  const int tiles = W::kGroups * of.feature_tiles;
   return launch(kernel, static_cast<unsigned>(l.blocks) * tiles, S::kThreads, shared, stream, LaunchMode::overlapping,
                 "launching the convolution", l, body);
+}
+
+// As `convolution`; the body is given the statistics of each channel of an image, too.
+template <class S, class Body>
+Error convolution_statistics(const Body& body, const float* x, const float* w, void* packed, long count, long deep,
+                             long high, long wide, long places, bool aligned, const Workspace& work, cudaStream_t stream) {
+  using W = typename Body::Window;
+  if (count == 0 || places == 0) return nullptr;
+  Device device;
+  RF_TRY(current_device(device));
+  ConvolutionLaunch l{};
+  RF_TRY((convolution_launch_of<S, W>(l, x, w, packed, count, deep, high, wide, places, aligned)));
+  l.statistics = static_cast<float4*>(work.scratch);
+  RF_TRY(run_convolution(S{}, body, l, count, device, stream));
+  const long channels = count * W::kGroups * W::kFeatures;
+  unsigned grid;
+  RF_TRY(grid_of(blocks_of(channels, kStatisticsThreads / 32), grid));
+  const long partials = strip_launch_of<Body>(S{}, l, count, device).strips_of_image * S::kWriters;
+  return launch(merge_statistics<Body>, grid, kStatisticsThreads, 0, stream, LaunchMode::overlapping,
+                "launching the end of statistics", body, static_cast<const float4*>(l.statistics), channels,
+                static_cast<int>(partials));
+}
+
+template <class S, class Body>
+Error statistics_workspace_size(WorkspaceSize& size, long count, long deep, long high, long wide, long places) {
+  using W = typename Body::Window;
+  if (count == 0 || places == 0) return nullptr;
+  Device device;
+  RF_TRY(current_device(device));
+  for (const bool aligned : {false, true}) {
+    ConvolutionLaunch l{};
+    RF_TRY((convolution_launch_of<S, W>(l, nullptr, nullptr, nullptr, count, deep, high, wide, places, aligned)));
+    const long partials = strip_launch_of<Body>(S{}, l, count, device).strips_of_image * S::kWriters;
+    const size_t bytes = sizeof(float4) * static_cast<size_t>(count * W::kGroups * W::kFeatures * partials);
+    if (bytes > size.scratch) size.scratch = bytes;
+  }
+  return nullptr;
 }
 
 }  // namespace rf

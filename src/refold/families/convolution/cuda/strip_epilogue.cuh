@@ -26,6 +26,17 @@ template <int Sums> RF_FN void rotate(float (&acc)[Sums]) {
   acc[Sums - 1] = first;
 }
 
+// By so many.
+template <int By, int Sums> RF_FN void rotate_by(float (&acc)[Sums]) {
+  float first[By];
+#pragma unroll
+  for (int i = 0; i < By; i++) first[i] = acc[i];
+#pragma unroll
+  for (int i = 0; i < Sums - By; i++) acc[i] = acc[i + By];
+#pragma unroll
+  for (int i = 0; i < By; i++) acc[Sums - By + i] = first[i];
+}
+
 // Of two values in registers, without an address.
 RF_FN float one_of(bool first, float a, float b) { return first ? a : b; }
 
@@ -110,10 +121,11 @@ RF_FN void store_some(const Body& body, const Vec4& v, long row, const RowOfResu
     if (along + e >= at.begin && along + e < at.end) body.store(row, at.place + along + e, v.x[e]);
 }
 
-// What follows on each element, two pairs of places at a time, which a lane has of each sixteen.
-template <bool InFours, bool kWhole, class Body, class Joined>
+// What follows on each element, two pairs of places at a time, which a lane has of each sixteen: of the first so many, whose
+// places begin with `begin`.
+template <bool InFours, bool kWhole, int Values = 64, class Body, class Joined>
 RF_FN void values_of_pairs(const ConvolutionLaunch& l, const Body& body, float (&acc)[64], const RowOfResult& at,
-                           const Joined& joined, int lane) {
+                           const Joined& joined, int lane, int begin = 0) {
   using W = typename Body::Window;
   constexpr long kChannels = long(W::kGroups) * W::kFeatures;
 #pragma unroll
@@ -123,8 +135,8 @@ RF_FN void values_of_pairs(const ConvolutionLaunch& l, const Body& body, float (
     // a place that there is: of the last rows of an image, those behind it are not the row's
     const auto there = [&](int place, int vector) { return min(at.place + joined.along_of(place), l.images.places - vector); };
 #pragma unroll
-    for (int i = 2 * h; i < 64; i += 8) {
-      const int place = fragment_place<1>(i, lane), image = joined.image_of(place);
+    for (int i = 2 * h; i < Values; i += 8) {
+      const int place = begin + fragment_place<1>(i, lane), image = joined.image_of(place);
       const long row = (at.image + (joined.has(image) ? image : 0)) * kChannels + channel;
       const Vec4 v(make_float4(acc[i], acc[i + 1], acc[i + 4], acc[i + 5]));
       Vec4 w;

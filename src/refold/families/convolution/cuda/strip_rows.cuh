@@ -22,6 +22,7 @@ template <class M, class Tile, int Consumers = 2> struct Strips {
   static constexpr bool kStoresLater = Consumers == 2;
   static constexpr int kProducerRegisters = Consumers == 3 ? 104 : is_joined<Tile> ? 80 : 72;
   static constexpr int kConsumerRegisters = (512 - kProducers * kProducerRegisters) / Consumers;  // of four threads' 512
+  static constexpr int kWriters = kMI == 1 ? Consumers : 1;  // warpgroups that have rows of the same features
   static constexpr bool kJoined = is_joined<Tile>, kPaired = std::is_same<Tile, Paired>::value;
 };
 
@@ -117,6 +118,7 @@ struct StripLaunch {
   int rows;       // of each strip but the last
   long units;     // strips of all images
   int blocks;     // that share a tile of features
+  long strips_of_image;  // strips of one image
   bool shifts;    // rows of the result that start at no multiple of 16 bytes
 };
 
