@@ -199,3 +199,13 @@ def test_schedules_of_rows(width: Dim, reduces: bool, dtype: torch.dtype, words:
     group = of_rows(width, reduces, dtype, "cuda:sm_90")
     assert str(group.rows_schedule) == words
     assert of_rows(width, reduces, dtype, "cpu").rows_schedule is None
+
+
+@pytest.mark.parametrize(("op", "held"), [("softmax", True), ("logsumexp", False)])
+def test_registers_hold_channels_that_would_be_read_again(op: str, held: bool) -> None:
+    x = leaf("input", (128, 64, 126, 126), torch.float32, name="x", index=0)
+    value = make(op, x, axis=-3) if op == "softmax" else make(op, x, axes=(-3,))
+    graph = Graph((Output(value, value.shape[1:]),))
+    (group,) = make_plan(graph, device=DeviceModel.of("cuda:sm_90")).groups
+    assert group.family == "channels"
+    assert (str(group.rows_schedule) == "registers hold channels") is held

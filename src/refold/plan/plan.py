@@ -35,7 +35,7 @@ from refold.plan.buffers import Buffers
 from refold.plan.convolution import ConvolutionKernel
 from refold.plan.memory import is_narrowing, is_widening, source
 from refold.plan.product import ProductKernel
-from refold.plan.rows import RowsSchedule
+from refold.plan.rows import ChannelsSchedule, RowsSchedule
 
 
 def _is_plain_number(node: Node) -> bool:
@@ -85,11 +85,11 @@ class Group:
     adds a number, as (the sum, the buffer). transposed: sides of the product that are read from a
     value that lies the other way round. quantized: what it stores, or reads, in 16 bits. kernel: of
     a product or a convolution on a GPU, how it is cut and in which form it reads its sides.
-    rows_schedule: of a kernel of rows on a GPU, or of a pointwise one, how it is cut. again: what
-    other kernels compute, too, and all have to have the same bits of. images: of a pointwise one
-    among whose whole operands and results are images with their channels last, the number of their
-    places. last: whether it passes over such images and stores such. turned: whole operands that
-    lie in the other order than the kernel passes over them.
+    rows_schedule: of a kernel of rows or channels on a GPU, or of a pointwise one, how it is cut.
+    again: what other kernels compute, too, and all have to have the same bits of. images: of a
+    pointwise one among whose whole operands and results are images with their channels last, the
+    number of their places. last: whether it passes over such images and stores such. turned: whole
+    operands that lie in the other order than the kernel passes over them.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Group:
     transposed: tuple[Node, ...] = ()
     quantized: Quantized | None = None
     kernel: ProductKernel | ConvolutionKernel | None = None
-    rows_schedule: RowsSchedule | None = None
+    rows_schedule: RowsSchedule | ChannelsSchedule | None = None
     again: tuple[Node, ...] = ()
     images: int = 0
     last: bool = False

@@ -6,6 +6,7 @@ from refold.families.channels.cuda_kernel import ChannelsKernel
 from refold.families.channels.kernel import FORM
 from refold.families.channels.price import charges, price
 from refold.families.channels.samples import SAMPLES
+from refold.families.channels.schedules import schedule
 from refold.families.family import Family
 
 FAMILY = Family(
@@ -19,4 +20,5 @@ FAMILY = Family(
     price=price,
     samples=SAMPLES,
     fusible_inputs=made_at_hand,
+    schedule=schedule,
 )

@@ -104,7 +104,9 @@ def _statistics(kernel: GroupKernel, nodes: list[Node]) -> list[str]:
         "static constexpr bool kStatistics = true;",
         *(["static constexpr bool kSpread = true;"] if any(n.op == "var" for n in nodes) else []),
         *([] if stored else ["static constexpr bool kStoresValues = false;"]),
-        *kernel.function("RF_FN void set_statistics(long channel, const rf::PlaceStatistics& s)", puts),
+        *kernel.function(
+            "RF_FN void set_statistics(long channel, const rf::PlaceStatistics& s)", puts
+        ),
     ]
 
 

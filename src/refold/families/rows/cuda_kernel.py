@@ -8,7 +8,6 @@ from refold.codegen.kernel import Form
 from refold.codegen.names import together
 from refold.families.rows.kernel import FORM
 from refold.families.rows.one_pass import one_pass
-from refold.families.rows.schedules import is_roomy
 from refold.ir import Sym
 from refold.plan import Group
 from refold.plan.rows import RowsSchedule
@@ -34,7 +33,7 @@ class RowsKernel(CudaKernel):
         lines = super().functor()
         if self.plan.blocks != 2:
             lines.append(f"static constexpr int kMinBlocks = {self.plan.blocks};")
-        elif self.reductions and (self.plan.one_pass or not is_roomy(self.group)):
+        elif self.reductions and (self.plan.one_pass or not self.plan.roomy):
             lines.append("static constexpr bool kRoomy = false;")
         again = self._again()
         if again:

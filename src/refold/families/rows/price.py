@@ -9,6 +9,7 @@ from refold.families.rows.one_pass import one_pass, with_squares
 from refold.families.rows.schedules import SPLIT_FROM, SPLIT_ROWS
 from refold.ir import OPS, Kind, Node, hint
 from refold.plan.plan import Group
+from refold.plan.rows import RowsSchedule
 from refold.price import Charge, Parametric, Price, fused_seconds
 
 
@@ -30,7 +31,12 @@ def price(group: Group, device: DeviceModel) -> Price:
     block, each pass is a kernel and reads them again."""
     once = of_one_pass(group, device)
     cut, rows, width = group.rows_schedule, hint(group.rows), hint(group.width)
-    if cut is None or not cut.may_split or rows > SPLIT_ROWS or width < SPLIT_FROM:
+    if (
+        not isinstance(cut, RowsSchedule)
+        or not cut.may_split
+        or rows > SPLIT_ROWS
+        or width < SPLIT_FROM
+    ):
         return once
     statistics = with_squares(reductions(group))
     stores = any(n.shape == group.dims for n in group.outputs)

@@ -35,7 +35,8 @@ def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) 
     long = width > (HELD_SINGLY if width % 4 else held)
     narrow = isinstance(group.width, int) and group.width < SPLIT_FROM
     blocks = _blocks(group, one_pass(passes) if long else passes)
-    return replace(group, rows_schedule=RowsSchedule(long, blocks, bool(passes) and not narrow))
+    splits = bool(passes) and not narrow
+    return replace(group, rows_schedule=RowsSchedule(long, blocks, splits, is_roomy(group)))
 
 
 def is_roomy(group: Group) -> bool:
