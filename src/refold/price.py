@@ -165,15 +165,19 @@ def product_flops(node: Node) -> float:
     return 2.0 * elements(node) * hint(node.inputs[0].shape[-1])
 
 
+_VOLUME = 3  # places of an image that is one
+
+
 def product_seconds(node: Node, device: DeviceModel, folded: bool = False) -> float:
     """Seconds of a contraction's arithmetic. folded: whether its weight is a folded parameter."""
     seconds = product_flops(node) / device.product_flops * (device.folded if folded else 1.0)
     if node.op == "conv_transpose" and set(node["strides"]) == {1}:
-        seconds *= device.transposed
-        if device.gathers:
-            x, places = node.inputs[0], len(node["strides"])
+        x, places = node.inputs[0], len(node["strides"])
+        if not device.gathers:
+            seconds *= device.transposed
+        elif places == _VOLUME:
             made, given = (prod(map(hint, n.shape[-places:])) for n in (node, x))
-            seconds *= max(1.0, made / given)
+            seconds *= device.transposed * max(1.0, made / given)
     return seconds
 
 

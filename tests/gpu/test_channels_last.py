@@ -20,6 +20,12 @@ from .machine import DEVICE
 pytestmark = pytest.mark.gpu
 
 
+@pytest.fixture(autouse=True)
+def convolutions_in_tf32(convolutions_in_float32: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library converts images of that class alone."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+
+
 def on_the_gpu(module: nn.Module, inputs: list[torch.Tensor], so: int) -> None:
     """Compares a module with its fast twin, twice; strides, too."""
     _, result = written(module, inputs, SM_90, convolutions=lambda c: None)

@@ -22,7 +22,7 @@ from refold.ir.node import rebuild
 from refold.ir.ops import CONVOLUTIONS
 from refold.planner.reshaped import reshaped
 
-_STATISTICS = ("mean", "var", "sum")
+_MONOIDS = ("Sum", "Moments")  # of what follows from means and variances
 # elements of a row that a kernel of rows holds while it normalises them: it reads them once
 _HELD = 48 << 10
 
@@ -78,7 +78,7 @@ def _found(graph: Graph, taking: set[Node]) -> dict[Node, _Taken]:
             readers.setdefault(i, []).append(n)
     found = {}
     for n in graph.nodes():
-        if n.op not in _STATISTICS or n.dtype != torch.float32:
+        if not _is_statistic(n) or n.dtype != torch.float32:
             continue
         x = n.inputs[0]
         while x.op == "reshape":
@@ -88,10 +88,15 @@ def _found(graph: Graph, taking: set[Node]) -> dict[Node, _Taken]:
         if conv is None or each is None:
             continue
         places = len(conv["strides"])
-        alone = all(r.op in _STATISTICS for r in _readers(x, readers)) and x not in graph.roots()
+        alone = all(map(_is_statistic, _readers(x, readers))) and x not in graph.roots()
         if each != 1 or alone or hint(numel(x.shape[-places:])) > _HELD:
             found[n] = _Taken(conv, x, each)
     return found
+
+
+def _is_statistic(node: Node) -> bool:
+    how = OPS[node.op].reduction
+    return OPS[node.op].kind is Kind.REDUCE and how is not None and how.monoid in _MONOIDS
 
 
 def _convolution_of(value: Node) -> Node | None:
