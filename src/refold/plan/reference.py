@@ -272,7 +272,8 @@ class _Run:
                 value = (value.clone() if handed.cloned else value).reshape(shape)
                 found.append(value.contiguous() if handed.ordered else value)
                 continue
-            buffer = self.written[str(out.mutates)]
+            unread = torch.empty(shape, dtype=self.plan.stored(out.value))
+            buffer = self.written.setdefault(str(out.mutates), unread)
             if handed.written is Written.ADDED:
                 buffer += out.value.inputs[1]["value"]
             elif handed.written is Written.COPIED:
