@@ -108,6 +108,7 @@ def test_statistics_are_those_of_the_values(of: str) -> None:
         ("ieee", "broad", nn.Conv2d(3, 90, 3), (7, 37)),
         ("ieee", "slim", nn.ConvTranspose2d(4, 20, 3), (6, 41)),
         ("ieee", "slim", nn.Conv3d(4, 33, 3, padding=1), (3, 4, 35)),
+        ("ieee", "slim", nn.ConvTranspose2d(4, 20, 3, stride=(2, 1)), (5, 41)),
         ("ieee", "slim", nn.Conv2d(8, 48, 3, groups=2), (8, 50)),
         ("ieee", "slim", nn.Conv2d(4, 70, (1, 5)), (3, 140)),
     ],
