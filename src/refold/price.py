@@ -165,7 +165,7 @@ def product_flops(node: Node) -> float:
     return 2.0 * elements(node) * hint(node.inputs[0].shape[-1])
 
 
-_VOLUME = 3  # places of an image that is one
+_VOLUME = 3  # axes of a volume's places
 
 
 def product_seconds(node: Node, device: DeviceModel, folded: bool = False) -> float:

@@ -155,6 +155,13 @@ def test_large_volumes_by_strips(
     assert error < {"ieee": 3e-7, "tf32": 4e-4}[kind]
 
 
+def channels_of(kind: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many that the library computes 3 x 3 in this class, which PyTorch's flag then says."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    torch.manual_seed(0)
+    return 40 if kind == "tf32" else 9
+
+
 WINDOWS = (
     # tile, features, window, largest, size
     ("slim", 64, (4, 4), True, (130, 254)),
@@ -172,9 +179,7 @@ def test_windows_of_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tile, features, window, largest, size = windows
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
-    torch.manual_seed(0)
-    channels = 40 if kind == "tf32" else 9
+    channels = channels_of(kind, monkeypatch)
     module = Pooled(channels, features, window, largest).cuda().eval()
     check_strips(module, torch.randn(6, channels, *size, device="cuda"), kind, tile)
 
@@ -194,9 +199,7 @@ def test_reduced_channels(
     reduced: tuple[str, int, str, tuple[int, int]], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tile, features, op, size = reduced
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
-    torch.manual_seed(0)
-    channels = 40 if kind == "tf32" else 9
+    channels = channels_of(kind, monkeypatch)
     module = Reduced(nn.Conv2d(channels, features, 3), op).cuda().eval()
     check_strips(module, torch.randn(6, channels, *size, device="cuda"), kind, tile)
 
@@ -217,9 +220,7 @@ def test_statistics_of_channels(
     said: tuple[str, int, str, tuple[int, int]], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tile, features, of, size = said
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
-    torch.manual_seed(0)
-    channels = 40 if kind == "tf32" else 9
+    channels = channels_of(kind, monkeypatch)
     module = Statistics(nn.Conv2d(channels, features, 3), of).cuda().eval()
     check_strips(module, torch.randn(6, channels, *size, device="cuda"), kind, tile)
 

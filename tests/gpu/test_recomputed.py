@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from refold import pipeline
+from refold import introspect, pipeline
 from test_models import written
 from test_recomputed import of_equal_rows
 
@@ -22,7 +22,9 @@ def test_equal_rows_stay_exact() -> None:
     _, result = written(net, [x], "cuda:sm_90", convolutions=lambda c: None)
     module = net.to(DEVICE)
     fast = pipeline.bind_for_class(result.text, module)
+    given = x.to(DEVICE)
     with torch.no_grad():
-        got = fast(x.to(DEVICE)).cpu()
+        assert introspect.fallback_reason(fast, [given]) is None
+        got = fast(given).cpu()
         truth = copy.deepcopy(module).cpu().double()(x.double())
     torch.testing.assert_close(got.isnan(), truth.isnan())

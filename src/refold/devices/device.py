@@ -72,10 +72,10 @@ class Device:
     turns: products of float32 read operands that lie the other way round. quantizes: from how many
     bytes on a value of products of TF32 is kept in 16 bits until it is normalised, if ever
     (planner/quantize.py). transposed: how many times as long as a convolution of as many products
-    the library's transposed one by steps of one takes; 1 where nobody timed it. gathers: that
-    is so of volumes alone, and the library multiplies for each place of the result, not of the
-    image. converts: of a library that computes convolutions of TF32 with their channels last, how
-    fast, if somebody timed it.
+    the library's transposed one by steps of one takes; 1 where nobody timed it. gathers:
+    `transposed` is of volumes alone, and of a transposed one the library multiplies for each place
+    of the result, not of the image. converts: of a library that computes convolutions of TF32 with
+    their channels last, how fast, if somebody timed it.
     """
 
     name: str

@@ -50,30 +50,26 @@ def make_plan(
     storage = storage.moved(called)
     plain, known = graph, storage
     refused: set[Node] = set()  # convolutions whose kernels take no statistics after all
-    graph, moved, statistics = of_channels(plain, device)
+    alone: set[Node] = set()  # what no kernel takes whole
     while True:
+        graph, moved, statistics = of_channels(plain, device, refused)
         storage = known.moved(moved)
-        whole = _only_reduced(graph) if device.exponentials else set()
-        exact = exact_spreads(graph)
-        while True:
-            kept = whole | statistics.keys()
-            lowered, done = lower(graph, kept, exact)
-            planner = _Planner(lowered, storage.moved(done), device)
-            plan = planner.plan()
-            apart = {n for n in kept if planner.reduces_apart(done[n])}
-            if apart <= statistics.keys():
-                break
-            whole -= apart
+        whole = statistics.keys() | (_only_reduced(graph) if device.exponentials else set())
+        whole -= alone
+        lowered, done = lower(graph, whole, exact_spreads(graph))
+        planner = _Planner(lowered, storage.moved(done), device)
+        plan = planner.plan()
+        apart = {n for n in whole if planner.reduces_apart(done[n])}
         if not apart:
             break
-        refused |= {statistics[n] for n in apart}
-        graph, moved, statistics = of_channels(plain, device, refused)
+        refused |= {statistics[n] for n in apart if n in statistics}
+        alone |= apart - statistics.keys()
     stored = storage.moved(done)
     biased = biases.taken_out(planner) if device.device.adds_bias else set()
     if biased:
         without, added = biases.without(lowered, biased)
         here = {n: added.get(d, d) for n, d in done.items()}
-        lowered, behind = lower(without, {here[n] for n in kept})
+        lowered, behind = lower(without, {here[n] for n in whole})
         stored = storage.moved({n: behind.get(d, d) for n, d in here.items()})
         planner = _Planner(lowered, stored, device)
         plan = planner.plan()

@@ -78,23 +78,26 @@ def _found(graph: Graph, taking: set[Node]) -> dict[Node, _Taken]:
             readers.setdefault(i, []).append(n)
     found = {}
     for n in graph.nodes():
-        if not _is_statistic(n) or n.dtype != torch.float32:
+        if not _follows_from_moments(n) or n.dtype != torch.float32:
             continue
         x = n.inputs[0]
         while x.op == "reshape":
             (x,) = x.inputs
         conv = _convolution_of(x)
-        each = _channels_each(n, x, len(conv["strides"])) if conv in taking and conv else None
-        if conv is None or each is None:
+        if conv is None or conv not in taking:
             continue
         places = len(conv["strides"])
-        alone = all(map(_is_statistic, _readers(x, readers))) and x not in graph.roots()
+        each = _channels_each(n, x, places)
+        if each is None:
+            continue
+        alone = all(map(_follows_from_moments, _readers(x, readers))) and x not in graph.roots()
         if each != 1 or alone or hint(numel(x.shape[-places:])) > _HELD:
             found[n] = _Taken(conv, x, each)
     return found
 
 
-def _is_statistic(node: Node) -> bool:
+def _follows_from_moments(node: Node) -> bool:
+    """Is it a reduction that follows from means and variances?"""
     how = OPS[node.op].reduction
     return OPS[node.op].kind is Kind.REDUCE and how is not None and how.monoid in _MONOIDS
 
