@@ -275,6 +275,24 @@ def test_what_capture_takes_apart_badly_keeps_the_original() -> None:
     assert isinstance(kept, str) and "less accurate than PyTorch's" in kept
 
 
+@pytest.mark.parametrize(("groups", "shape"), [(4, (3, 4)), (8, (2, 8, 1)), (1, (3, 1))])
+def test_a_norm_over_one_value_leaves_eager_nothing_but_noise(groups, shape) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.GroupNorm(groups, shape[1]), nn.ReLU()).eval()
+    fast = fast_of(module, [torch.randn(shape)])
+    assert not isinstance(fast, str), fast
+    with torch.no_grad():
+        assert not fast(torch.randn(shape)).any()
+
+
+def test_a_small_result_that_capture_does_not_see_keeps_the_original() -> None:
+    """It is no noise: it changes as little as the arguments do."""
+    seen = torch.compiler.is_compiling
+    module = Of(lambda s, x: s.f(x) * (0.0 if seen() else 1e-6), f=linear()).eval()
+    kept = fast_of(module, [torch.randn(8, 40)])
+    assert isinstance(kept, str) and "something else than forward itself" in kept
+
+
 @pytest.mark.parametrize(
     ("eager", "made", "scaled", "met"),
     [

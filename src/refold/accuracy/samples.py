@@ -21,6 +21,7 @@ from refold.ir.seeds import seeded
 
 MOVED = 1e3  # deviations
 SCALES = (1e15, 1e-15)
+NUDGED = "with other last digits"  # no sample of the bar's
 WORK = 3e8  # multiplications that one evaluation may take, unless the smallest batch takes more
 MOST = 2e10  # more are not measured
 ROWS = 16  # the smallest batch
@@ -144,10 +145,10 @@ def _variant(v: torch.Tensor, name: str, draw: int) -> torch.Tensor:
     """A tensor moved or scaled; another draw near it."""
     if not v.is_floating_point() or not v.numel():
         return v
-    if draw:
+    if draw or name == NUDGED:
         generator = torch.Generator().manual_seed(draw)
         noise = torch.randn(v.shape, generator=generator).to(v.device, v.dtype)
-        v = v * (1 + 0.1 * noise)
+        v = v * (1 + (4 * torch.finfo(v.dtype).eps if name == NUDGED else 0.1) * noise)
     if name == "moved":
         known = v[v.isfinite()].float()
         spread = known.std().item() if known.numel() > 1 else 0.0
