@@ -360,7 +360,7 @@ def test_calls_with_gradients_are_not_asked_for_settings(monkeypatch):
     x = torch.randn(4, WIDTH)
     fast = refold.optimize(model, x, measure=False)
     asked = []
-    monkeypatch.setattr(growth, "_changed_settings", lambda *given: asked.append(given) or "")
+    monkeypatch.setattr(growth, "changed", lambda *given: asked.append(given) or "")
     fast.config["gain"] = 3.0
     fast(x).sum().backward()
     assert not asked

@@ -41,6 +41,7 @@ ORDER = [
     "introspect",
     "derive",
     "pipeline",
+    "changed",
     "growth",
     "backend",
     "api",

@@ -27,6 +27,10 @@ TABLE: Mapping[str, Row] = {
     "tests/test_nvrtc.py::test_every_family_is_compiled_as_by_nvcc": Row(
         "Two minutes of two compilers; one family's kernels are compiled, loaded and started."
     ),
+    "tests/test_changed.py::test_a_change_that_stays_gets_kernels": Row(
+        "Kernels are made anew for each, by the same code.",
+        ("a layer appended", "a hook", "a child's forward patched", "a parametrization"),
+    ),
     "tests/test_modes.py::test_each_part_has_its_own_mode": Row(
         "Each is compiled three times; parts that drop are served as any other.", ("dropping",)
     ),

@@ -52,8 +52,9 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     examples: a list of example calls, in the place of args and kwargs. Each is a tuple of
         positional arguments, a dict of keyword arguments, a pair of both, or one tensor. Kernels
         are made for each. A later call of another form (other optional arguments, dtypes, ranks,
-        containers) gets kernels when it first comes, up to eight such forms; so do settings that
-        were changed, and other sizes where sizes are fixed, at the second such call in a row.
+        containers) gets kernels when it first comes, up to eight such forms; so do settings, parts
+        and code that were changed, and other sizes where sizes are fixed, at the second such call
+        in a row.
     target: a name of refold.devices.DEVICES, such as "cpu" or "cuda:sm_90" (default: where the
         parameters are).
     strict: no rule that assumes finite values.

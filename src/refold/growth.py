@@ -1,11 +1,10 @@
-"""Kernels for further forms of call, changed settings and parts in modes of their own, when such
-calls come."""
+"""Kernels for further forms of call, for changed settings and parts, and for parts in modes of
+their own, when such calls come."""
 
 from __future__ import annotations
 
 import copy
 import enum
-import hashlib
 import logging
 import re
 import threading
@@ -18,12 +17,14 @@ from torch.utils import _pytree as pytree
 
 from refold import pipeline, twin
 from refold.capture import Example
+from refold.changed import changed, modes
 from refold.derive import Options
 from refold.runtime.calls import _refold_order
 
 MOST = 8  # further forms of one module that get kernels: a loop that generates has five or more
 TRIES = 12  # further forms that are tried: some cannot be captured
 COUNTS = 4  # numbers in a place: what has more of them counts, as a position in a sequence does
+_OTHER_FORM = "a call of another form than before"
 _log = logging.getLogger("refold")
 # a capture changes what the whole process has, such as how attributes of modules are read: one
 # thread optimizes at a time, and a call that would have kernels made meanwhile takes the original
@@ -84,8 +85,9 @@ def _order(leaf: torch.Tensor) -> str:
 @dataclass
 class Growth:
     """Makes a program for a call that no program of a twin takes because of its arguments, or of
-    settings of modules that were changed since and have stayed: an attribute that forward reads, or
-    what a first call with labels notes in a configuration.
+    what was changed since and has stayed: settings of modules, such as what a first call with
+    labels notes in a configuration; layers appended, replaced or removed; a forward that was
+    patched, or globals that it reads.
 
     Where a program of a form has fixed sizes, others get one that come twice in a row. A form that
     differs from a tried one by its numbers alone gets one when it comes again, unless more than
@@ -95,9 +97,9 @@ class Growth:
 
     source: the text that binds Model. tried: the forms for which programs were made, or none was
     gained. grown: how many further ones were made; there are at most MOST, of at most TRIES tried.
-    changed, sized: the settings, and the sizes, that the last call was refused for. none: the forms
-    of which no program could be made. numbered: forms that differ by numbers, by what they are
-    without these, and the whole numbers of each.
+    changed, sized: what had changed, and the sizes, that the last call was refused for. none: the
+    forms of which no program could be made. numbered: forms that differ by numbers, by what they
+    are without these, and the whole numbers of each.
     """
 
     source: str
@@ -118,16 +120,16 @@ class Growth:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> twin.Program | None:
-        if self.grown >= MOST or self.trials >= TRIES:
+        if self.spent:
             return None
         if torch.is_grad_enabled() and any(p.requires_grad for p in fast.parameters()):
             return None  # gradients are wanted: the original would run
         if any(is_apart(p, args, kwargs) for p in refused):
             return None
         alike = [p for p in refused if not _is_unlike(p, fast, args, kwargs)]
-        changed = [_changed_settings(p, fast) for p in alike]
-        before, self.changed = self.changed, "; ".join(changed)
-        if not all(changed) or self.changed not in ("", before):
+        since = [changed(p, fast) for p in alike]
+        before, self.changed = self.changed, "; ".join(since)
+        if not all(since) or self.changed not in ("", before):
             return None  # what changes from call to call would have new kernels each time
         key = "; ".join(filter(None, (form(args, kwargs), self.changed)))
         if key in self.none:
@@ -146,14 +148,23 @@ class Growth:
         try:
             self.tried |= {key}
             self.trials += 1
-            what = "settings were changed" if changed else "a call of another form than before"
+            what = (
+                "a call of another form than before"
+                if not since
+                else f"{since[0].split()[0]} were changed"
+            )
             _log.warning("refold: %s: kernels are made for it", what)
-            made = self._made(fast, Example(args, kwargs, varying))
+            made = self._made(fast, refused, Example(args, kwargs, varying))
             self.grown += made is not None
             self.none |= {key} if made is None else frozenset()
             return made
         finally:
             ALONE.release()
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing more is made."""
+        return self.grown >= MOST or self.trials >= TRIES
 
     def _varying(self, key: str, numbers: Mapping[str, int]) -> frozenset[str] | None:
         """The arguments that are to vary as sizes do. None for a form that gets no kernels now:
@@ -172,13 +183,15 @@ class Growth:
         (first,) = before.values()
         return frozenset(n for n, v in numbers.items() if v != first.get(n)) or None
 
-    def _made(self, fast: torch.nn.Module, example: Example) -> twin.Program | None:
+    def _made(
+        self, fast: torch.nn.Module, refused: Sequence[twin.Program], example: Example
+    ) -> twin.Program | None:
         """The program, made in a thread of its own: modes of the caller's are the caller's."""
         found: list[twin.Program | BaseException | None] = []
 
         def make() -> None:
             try:
-                found.append(self._program(fast, example))
+                found.append(self._program(fast, refused, example))
             except Exception as error:
                 found.append(error)
 
@@ -190,7 +203,9 @@ class Growth:
             return None
         return found[0]
 
-    def _program(self, fast: torch.nn.Module, example: Example) -> twin.Program | None:
+    def _program(
+        self, fast: torch.nn.Module, refused: Sequence[twin.Program], example: Example
+    ) -> twin.Program | None:
         module = _apart(twin.original(fast))
         args, kwargs = pytree.tree_map(_plain, (example.args, dict(example.kwargs)))
         back, device = pipeline.target_for(self.target)
@@ -209,6 +224,8 @@ class Growth:
             _log.warning("refold: calls of this form take the original forward: %s", why)
             return None
         made = twin.program(result.text, type(module))
+        if made in refused:  # it knows code and globals as they were
+            made = twin.Program(result.text, type(module))
         if example.counted and not _is_right(made, module, args, kwargs):
             _log.warning(
                 "refold: calls of this form take the original forward: it asks of what"
@@ -279,34 +296,6 @@ def is_apart(
     return reason is not None and not (autocast and reason == "autocast is active")
 
 
-def _changed_settings(program: twin.Program, fast: torch.nn.Module) -> str:
-    """What distinguishes the module's settings from those that a program was made for, if nothing
-    else about the module does; else nothing."""
-    file, model = program.namespace._refold_file, twin.original(fast)
-    modes = [file.modes[name] for name in _modes(fast) if name in file.modes]
-    reasons = [file.difference(model, file.reached(model), mode) for mode in modes]
-    if not reasons or any(r is None or not _is_setting(r) for r in reasons):
-        return ""
-    inside, setting = program.namespace._refold_inside, program.namespace._refold_setting
-    now: list[Any] = [
-        (path, name, setting(getattr(inside(model, path), name, None)))
-        for path, _, _, settings in file.modules
-        for name, then in settings.items()
-        if setting(getattr(inside(model, path), name, None)) != then
-    ]
-    now += [getattr(inside(model, path), "training", None) for path, *_ in file.modules]
-    return f"settings {hashlib.sha256(repr(now).encode()).hexdigest()[:16]}"
-
-
-def _is_setting(reason: str) -> bool:
-    return reason.startswith("the setting ") or reason.endswith(" the same mode as the model")
-
-
-def _modes(fast: torch.nn.Module) -> tuple[str, str]:
-    """The names of the modes that serve a module as it is."""
-    return "train" if fast.training else "eval", "both"
-
-
 def _is_unlike(
     program: twin.Program, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
@@ -316,7 +305,7 @@ def _is_unlike(
     except TypeError:
         return False  # the original raises
     given.apply_defaults()
-    for name in _modes(fast):
+    for name in modes(fast):
         if name in program.namespace._refold_file.modes:
             of_mode = getattr(program.namespace, f"_refold_misfit_{name}", None)
             misfit = of_mode or program.namespace._refold_misfit

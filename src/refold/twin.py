@@ -277,6 +277,8 @@ def _refused(
     why_kept = state.kept.get("train" if self.training else "eval")
     kept = "the original forward is kept in this mode" + (f": {why_kept}" if why_kept else "")
     state.reason = "; ".join(reasons) or kept
+    if reasons and getattr(state.grow, "spent", False):
+        state.reason += "; no more kernels are made by themselves: call refold.optimize again"
     for tried, why in refusals[:1]:
         if why:
             tried.namespace._refold_warn_fallback(why)

@@ -1,0 +1,101 @@
+"""What has changed about a module since a program was made for it, as a word to compare by."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from refold import twin
+from refold.runtime.reach import (
+    _refold_absent,
+    _refold_modules_of,
+    _refold_reach_difference,
+    _refold_same,
+    _refold_space,
+    _RefoldReached,
+)
+from refold.runtime.settings import _refold_is_plain, _refold_setting
+from refold.runtime.structure import _refold_held, _refold_tied
+
+SETTINGS, STRUCTURE = "settings", "parts"  # what a word of `changed` begins with
+
+
+def modes(fast: torch.nn.Module) -> tuple[str, str]:
+    """The names of the modes that serve a module as it is."""
+    return "train" if fast.training else "eval", "both"
+
+
+def changed(program: twin.Program, fast: torch.nn.Module) -> str:
+    """What distinguishes a module from the one that a program was made for: its settings, or its
+    parts, the code and the globals that it reads. Nothing where it is the same, and where kernels
+    made anew would not be taken either: hooks act around a part, or a part has a forward of its
+    own."""
+    file, model = program.namespace._refold_file, twin.original(fast)
+    reached = file.reached(model)
+    of_mode = [file.modes[name] for name in modes(fast) if name in file.modes]
+    reasons = [file.difference(model, reached, mode) for mode in of_mode]
+    if not reasons or None in reasons or _acts_around(model):
+        return ""
+    if all(map(_is_setting, reasons)):
+        return _word(SETTINGS, _settings(model, file.modules))
+    known = {path: tuple(settings) for path, _, _, settings in file.modules}
+    rows = [*_parts(model, known), *_refold_tied(model), *_read(reached)]
+    return _word(STRUCTURE, rows)
+
+
+def _word(kind: str, rows: list[Any]) -> str:
+    return f"{kind} {hashlib.sha256(repr(rows).encode()).hexdigest()[:16]}"
+
+
+def _is_setting(reason: str) -> bool:
+    return reason.startswith("the setting ") or reason.endswith(" the same mode as the model")
+
+
+def _acts_around(model: torch.nn.Module) -> bool:
+    """Whether anything acts around a part that kernels would leave out."""
+    shared = torch.nn.modules.module
+    if shared._global_forward_hooks or shared._global_forward_pre_hooks:
+        return True
+    parts = (m for path, m in _refold_modules_of(model) if path)
+    return any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in parts)
+
+
+def _settings(model: torch.nn.Module, modules: Any) -> list[Any]:
+    """The settings that differ, and the mode of each part."""
+    inside = dict(_refold_modules_of(model))
+    now: list[Any] = []
+    for path, _, _, settings in modules:
+        for name, then in settings.items():
+            found = _refold_setting(getattr(inside.get(path), name, None))
+            now += [(path, name, found)] if found != then else []
+    return now + [getattr(inside.get(path), "training", None) for path, *_ in modules]
+
+
+def _parts(model: torch.nn.Module, known: Mapping[str, tuple[str, ...]]) -> Iterator[Any]:
+    """Each module: its class, what it holds, its settings. Of one that came since, the plain
+    settings of PyTorch's own classes: others may count."""
+    for path, module in _refold_modules_of(model):
+        kind, names = type(module), known.get(path, ())
+        if path not in known and kind.__module__.startswith("torch.nn."):
+            names = tuple(name for name, value in vars(module).items() if _refold_is_plain(value))
+        settings = [(name, _refold_setting(getattr(module, name, None))) for name in names]
+        yield path, kind.__qualname__, id(kind), _refold_held(module), module.training, settings
+
+
+def _read(reached: _RefoldReached) -> Iterator[Any]:
+    """What forward reads of classes and globals and is another than it was."""
+    if _refold_reach_difference(reached) is None:
+        return
+    for where, name, value in reached.entries.values():
+        now = _refold_space(where).get(name, _refold_absent)
+        if not _refold_same(now, value):
+            yield name, now if _refold_is_plain(now) else id(now)
+    for cell, value in reached.cells.values():
+        if cell.cell_contents is not value:
+            yield id(cell), id(cell.cell_contents)
+    for held, then in zip(reached.containers[::2], reached.containers[1::2], strict=True):
+        if held != then:
+            yield id(held), _refold_setting(held)
