@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import warnings
 from dataclasses import dataclass, field
 
@@ -171,3 +172,37 @@ def test_what_torch_compile_does_not_run_is_kept(monkeypatch: pytest.MonkeyPatch
     model, x = Decoder(), torch.randn(6, 8)
     with pytest.warns(UserWarning, match="torch.compile does not run it: RuntimeError: seeded$"):
         assert refold.optimize(model, x, training=True, measure=False) is model
+
+
+class Routed(nn.Module):
+    """Each expert gets the rows that chose it, in a loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.experts = nn.Linear(8, 2), nn.ModuleList([nn.Linear(8, 8) for _ in "ab"])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen, made = self.gate(x).argmax(-1), torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            (rows,) = torch.where(chosen == i)
+            if rows.numel():
+                made = made.index_add(0, rows, expert(x[rows]))
+        return made
+
+
+def test_where_torch_compile_stops_is_told_and_not_printed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Asked(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(2):
+                x = x * 2 if x.sum().item() > 0 else x
+            return super().forward(x)
+
+    for model, word in ((Routed(), "nonzero"), (Asked(8, 8), "branch|item")):
+        with pytest.warns(UserWarning, match="torch.compile makes no graph of it: it stops at"):
+            kept = refold.optimize(model.eval(), torch.randn(6, 8), measure=False)
+        assert kept is model
+        assert re.search(f"({word}).*in a loop", refold.status(kept).reason or "")
+    loud = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert not [r for r in loud if r.name.startswith("torch._dynamo")]

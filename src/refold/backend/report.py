@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -69,9 +70,11 @@ class GraphReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of the graphs of one model, in the order in which they were compiled."""
+    """What became of the graphs of one model, in the order in which they were compiled. broken: why
+    Dynamo ended graphs before the end of forward."""
 
     graphs: tuple[GraphReport, ...]
+    broken: tuple[str, ...] = ()
 
     def share(self, kind: str | None = None) -> float:
         """The share of FLOPs that is ours, of all graphs or of one kind."""
@@ -81,7 +84,8 @@ class Report:
 
     def __str__(self) -> str:
         if not self.graphs:
-            return "no graph was compiled: Dynamo found nothing in it to compile"
+            why = f"it stops at {self.broken[0]}" if self.broken else "it found nothing to compile"
+            return f"torch.compile makes no graph of it: {why}"
         kinds = dict.fromkeys(g.kind for g in self.graphs)
         shares = ", ".join(f"{kind} {self.share(kind):.0%}" for kind in kinds)
         lines = [f"{i}. {graph}" for i, graph in enumerate(self.graphs, 1)]
@@ -126,6 +130,42 @@ def collected() -> Iterator[list[GraphReport]]:
     found += [r for r in _reports if id(r) not in known]
 
 
+@contextlib.contextmanager
+def broken() -> Iterator[list[str]]:
+    """Why Dynamo ends graphs meanwhile, which it does not print."""
+    from torch._dynamo.utils import counters  # which takes long to import
+
+    kinds = "graph_break", "unimplemented"
+    known = {why for kind in kinds for why in counters[kind]}
+    found: list[str] = []
+    with _quiet():
+        yield found
+    texts = [why for kind in kinds for why in counters[kind] if why not in known]
+    in_a_loop = any("graph break in loop" in text.lower() for text in texts)
+    words = map(_break_in_a_line, (t for t in texts if "graph break in loop" not in t.lower()))
+    loop = ", in a loop, of which it compiles nothing"
+    found += (w + loop * in_a_loop for w in dict.fromkeys(words))
+
+
+def _break_in_a_line(text: str) -> str:
+    """What stopped Dynamo, and its first sentence about it."""
+    name, *lines = text.strip().splitlines()
+    said = (line.partition("Explanation:")[2].strip() for line in lines)
+    return f'"{name}": {next(filter(None, said), "no more is known").rstrip(".")}'
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Dynamo's own warnings of graphs that end are not printed."""
+    log = logging.getLogger("torch._dynamo")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
 def explain(model: Any, /, *args: Any, **kwargs: Any) -> Report:
     """Compile a call of a model afresh, run it forward and, where its result wants gradients,
     backward, and tell what became of each graph. Gradients, buffers and the random state of the
@@ -141,13 +181,13 @@ def explain(model: Any, /, *args: Any, **kwargs: Any) -> Report:
     held = kept(module) if isinstance(module, torch.nn.Module) else contextlib.nullcontext()
     parameters = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
     gradients = [p.grad for p in parameters]
-    with held, torch.random.fork_rng(), collected() as found:
+    with held, torch.random.fork_rng(), collected() as found, broken() as stops:
         # a backend and a function that Dynamo has not met
         fresh = torch.compile(again(module), backend=functools.partial(refold))
         backward_of(fresh(*args, **kwargs), parameters, (args, kwargs))
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
-    return Report(tuple(found))
+    return Report(tuple(found), tuple(stops))
 
 
 def backward_of(result: Any, parameters: Sequence[torch.Tensor], arguments: Any) -> None:

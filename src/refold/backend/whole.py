@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from refold import twin
 from refold.backend.compile import refold
 from refold.backend.options import BackendOptions
-from refold.backend.report import Report, again, backward_of, collected
+from refold.backend.report import Report, again, backward_of, broken, collected
 from refold.capture import Example, kept
 from refold.growth import is_apart
 
@@ -84,7 +84,7 @@ def by_graphs(
     made = ByGraphs(options, training)
     fast = twin.bind_graphs(made, module)
     parameters = list(module.parameters())
-    with kept(module), torch.random.fork_rng(), collected() as found:
+    with kept(module), torch.random.fork_rng(), collected() as found, broken() as stops:
         if training:
             module.train()
         for example in examples:
@@ -93,7 +93,7 @@ def by_graphs(
                 result = fast(*args, **kwargs)
                 if training:
                     backward_of(result, parameters, (args, kwargs))
-    made.report = Report(tuple(found))
+    made.report = Report(tuple(found), tuple(stops))
     return fast, made.report
 
 
