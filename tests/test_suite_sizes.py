@@ -57,3 +57,15 @@ def test_what_is_given_is_not_halved(tmp_path):
     path.write_text(FILE.format(inner=1024))
     first, *halved = sizes(path, 0.05, ["rows=2048"])
     assert first == "rows=2048" and not any(pair.startswith("rows=") for pair in halved)
+
+
+def test_a_constructor_that_asks_for_values_is_run(tmp_path):
+    """As models do whose paths are dropped at a rate that grows with depth."""
+    path = tmp_path / "1_file.py"
+    asks = "self.rates = [x.item() for x in torch.linspace(0, 0.1, 4)]"
+    text = FILE.format(inner=1024).replace(
+        "        self.norm =", f"        {asks}\n        self.norm ="
+    )
+    path.write_text(text)
+    halved = dict(pair.split("=") for pair in sizes(path, 0.05))
+    assert {"rows", "inner"} <= set(halved)

@@ -60,7 +60,7 @@ class Shapes:
 def shapes(reference: Reference) -> Shapes:
     """Raises what building or running the model on the meta device raises."""
     with torch.device("meta"), torch.no_grad():
-        model, inputs = reference.make(0), reference.inputs(0)
+        model, inputs = _model(reference), reference.inputs(0)
         with FlopCounterMode(display=False) as products, _Results() as results:
             given = model(*inputs)
     if any(t.numel() == 0 for t in pytree.tree_leaves(given) if isinstance(t, torch.Tensor)):
@@ -72,6 +72,16 @@ def shapes(reference: Reference) -> Shapes:
         [tuple(t.shape) for t in pytree.tree_leaves(inputs) if isinstance(t, torch.Tensor)],
         products.get_total_flops() / FLOPS + read / BYTES,
     )
+
+
+def _model(reference: Reference) -> torch.nn.Module:
+    """The model on the meta device. One whose constructor asks for values, such as those of
+    torch.linspace, is built and then moved."""
+    try:
+        return reference.make(0)
+    except ContractError:
+        with torch.device("cpu"):
+            return reference.make(0).to("meta")
 
 
 def sizes(path: Path, seconds: float, sets: Sequence[str] = ()) -> list[str]:
