@@ -134,4 +134,26 @@ KERNELS: Mapping[str, Row] = {
     "tests/test_strip_statistics.py::test_a_fault_is_seen": Row(
         "Six faults are compiled for the emulator; the test that finds them has a case here."
     ),
+    "tests/test_patch_channels.py::test_channels_are_passed_over_in_the_kernel": Row(
+        "Each is compiled, and run by emulated threads: both results, one and two warps' channels.",
+        ("features64-softmax-*-ieee", "features16-logsumexp-*-tf32"),
+    ),
+    "tests/test_patch_channels.py::test_operands_follow": Row(
+        "Each is compiled; each is read as a pointwise kernel reads it.", ("logsumexp-shape0",)
+    ),
+    "tests/test_patch_channels.py::test_operands_of_the_whole_result_come_before": Row(
+        "It is compiled for the emulator."
+    ),
+    "tests/test_patch_channels.py::test_what_is_not_finite_is_where_channels_have_it": Row(
+        "Each is compiled, and what is computed again is the same.", ("softmax",)
+    ),
+    "tests/test_patch_channels.py::test_infinite_values_are_passed_over": Row(
+        "Each is compiled for the emulator.", ("logsumexp-inf",)
+    ),
+    "tests/test_patch_channels.py::test_what_follows_reads_what_passes_have_found": Row(
+        "It is compiled for the emulator."
+    ),
+    "tests/test_patch_channels.py::test_a_fault_is_seen": Row(
+        "Each is compiled; others are seen by the same comparison.", ("a warp is left out",)
+    ),
 }

@@ -15,6 +15,7 @@ from refold.emit.load import load_text
 from refold.schedule import Kernels
 from test_convolutions import Block, choice
 from test_models import written
+from test_patch_channels import Passes
 from test_random_convolutions import Through, check_as_accurate, drawn, drawn_of_all
 from test_strip_channels import Reduced
 from test_strip_statistics import Statistics
@@ -204,6 +205,30 @@ def test_reduced_channels(
     check_strips(module, torch.randn(6, channels, *size, device="cuda"), kind, tile)
 
 
+PASSES = (
+    # tile, convolution, what follows over its channels, size
+    ("features64", nn.ConvTranspose3d(32, 64, 3, 2, 1, 1), "softmax", (16, 32, 32)),
+    ("features64", nn.Conv2d(24, 50, 3), "logsumexp", (130, 77)),
+    ("features32", nn.ConvTranspose3d(16, 24, 3, 2, 1), "log_softmax", (7, 20, 33)),
+    ("features32", nn.Conv3d(8, 32, 3), "min", (9, 30, 31)),
+    ("features16", nn.ConvTranspose3d(3, 16, 3, 2, 1), "logsumexp", (16, 32, 32)),
+    ("features16", nn.Conv3d(3, 13, 3), "softmax", (16, 32, 32)),
+)
+
+
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("passes", PASSES, ids=lambda p: f"{p[0]}-{p[2]}")
+def test_passes_over_channels_by_patches(
+    passes: tuple[str, nn.Module, str, tuple[int, ...]], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    torch.manual_seed(0)
+    tile, conv, op, size = passes
+    module = Passes(copy.deepcopy(conv), op).cuda().eval()
+    x = torch.randn(6, conv.in_channels, *size, device="cuda")
+    check_strips(module, x, kind, tile, PATCHES)
+
+
 STATISTICS = (
     # tile, features, what is said of them, size
     ("slim", 64, "both", (128, 128)),
@@ -239,9 +264,11 @@ def test_two_phases(wide: int, long: bool, kind: str, monkeypatch: pytest.Monkey
     check_strips(module, torch.randn(7, channels, 64, wide, device="cuda"), kind, "paired")
 
 
-def check_strips(module: nn.Module, x: torch.Tensor, kind: str, tile: str) -> None:
+def check_strips(
+    module: nn.Module, x: torch.Tensor, kind: str, tile: str, kernels: Kernels = STRIPS
+) -> None:
     """As accurate as eager, and the same bits twenty times."""
-    fast = fast_of(module, [x], choice(kind, tile, STRIPS), "cuda:sm_90")
+    fast = fast_of(module, [x], choice(kind, tile, kernels), "cuda:sm_90")
     with torch.no_grad():
         assert introspect.fallback_reason(fast, [x]) is None
         got, eager = fast(x), module(x)

@@ -8,7 +8,7 @@ are the rows. A family of kernels (`families/`) computes each group:
   reduced along each row, or reduced down each column. On a GPU also a batch of products, each with
   a weight of its own, whose values are stored.
 - convolution: a convolution and its pointwise epilogue, whose value is stored; on a GPU windows of
-  it, too, and what is pointwise behind them.
+  it, too, or passes over the channels of each place, and what is pointwise behind them.
 - rows: passes over each row; a pass may use what the passes before it have reduced.
 - channels: passes over one axis before the last, for each place; as rows, but that places lie next
   to each other.

@@ -28,14 +28,14 @@ def functor(kernel: GroupKernel, held: bool = False) -> list[str]:
         return ["template <class V, class R, class C>", *kernel.function(head, statements)]
 
     count = f"{kernel.real}({sizes(kernel)[1][1] if held else 'count'})"
-    divisors = _divisors(kernel) if held else set()
+    divided_by = divisors(kernel) if held else set()
     values = values_behind(kernel, _of_places(kernel))
     names = Names()
     fields = {n: names.unique(n.op) for n in [*kernel.reduced, *values]}
     known = {n: f"r.{field}" for n, field in fields.items()}
-    plain = [field for n, field in fields.items() if n not in divisors]
+    plain = [field for n, field in fields.items() if n not in divided_by]
     members = [f"V {', '.join(plain)};"] if plain else []
-    members += [f"SumOfExp<V> {fields[n]};" for n in fields if n in divisors]
+    members += [f"SumOfExp<V> {fields[n]};" for n in fields if n in divided_by]
     lines = wrapped(f"template <class V> struct Reduced {{ {' '.join(members)} }};", "", "    ")
     lines.append(f"using Monoids = {kernel.monoids(kernel.reductions)};")
     terms: dict[Node, str] = {}  # what passes take of each element, for those after them
@@ -95,7 +95,7 @@ def functor(kernel: GroupKernel, held: bool = False) -> list[str]:
     return lines
 
 
-def _divisors(kernel: GroupKernel) -> set[Node]:
+def divisors(kernel: GroupKernel) -> set[Node]:
     """Sums of exponentials below a largest value, which nothing but these is divided by."""
     found = {
         n

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
-from refold.convolve import STRIPS, Algorithm, Convolution, takes
+from refold.convolve import PATCHES, STRIPS, Algorithm, Convolution, takes
 from refold.devices import DeviceModel
+from refold.families.convolution.over_channels import (
+    passes_over_channels,
+    readable,
+    reduces_channels,
+)
 from refold.families.epilogue import epilogue
 from refold.families.family import Claim
 from refold.families.pooling.windows import is_pool, windows_of
 from refold.families.view import View
-from refold.ir import OPS, Kind, Node
+from refold.ir import Node
 from refold.plan.convolution import is_statistic, of_node, unsupported
 from refold.plan.draft import Draft
 from refold.plan.layout import turned_forth
@@ -24,27 +27,16 @@ def claim(node: Node, view: View) -> Claim | None:
     """A convolution that one of our kernels is said to compute, and its epilogue."""
     if refusal(node, view) is not None:
         return None
-    nodes = epilogue(node, view, _readable(node, node))
+    nodes = epilogue(node, view, readable(node, node))
+    passes = _over_channels(nodes, node, view)
+    if passes:
+        return Claim(Draft("convolution", node.shape), (*nodes, *passes), "convolution")
     smaller = _made_smaller(nodes, node, view)
     if smaller is not None:
-        nodes += epilogue(smaller, view, _readable(smaller, node))
+        nodes += epilogue(smaller, view, readable(smaller, node))
     elif takes_statistics(node, view.device):
         nodes += _statistics(nodes, node, view)
     return Claim(Draft("convolution", node.shape), tuple(nodes), "convolution")
-
-
-def _readable(result: Node, conv: Node) -> Callable[[Node], bool]:
-    """Whether a value is whole along the places of a result, or one number; the bias has another
-    form."""
-    places = len(conv["strides"])
-    bias = conv.inputs[2]
-
-    def fits(value: Node) -> bool:
-        whole = value.shape[-places:] == result.shape[-places:]
-        one = all(d == 1 for d in value.shape[-places:])
-        return (whole or one) and (value is not bias or value.op == "scalar")
-
-    return fits
 
 
 def _made_smaller(nodes: list[Node], conv: Node, view: View) -> Node | None:
@@ -66,6 +58,19 @@ def _made_smaller(nodes: list[Node], conv: Node, view: View) -> Node | None:
     if is_pool(reader):
         return reader if _pools(c, algorithm, reader) else None
     return reader if reduces_channels(reader, conv) and _has_all(c, algorithm) else None
+
+
+def _over_channels(nodes: list[Node], conv: Node, view: View) -> list[Node]:
+    """The passes over a place's channels that follow on the epilogue's result, by patches whose
+    tiles have all channels."""
+    choice, c = view.device.convolutions, of_node(conv)
+    algorithm = None if choice is None else choice(c)
+    if algorithm is None or algorithm.schedule.kernels is not PATCHES:
+        return []
+    if c.groups != 1 or c.features > algorithm.schedule.sizes[0]:
+        return []
+    most = 2 if c.axes[-1].phases == 2 else 4  # words of a place that its warp has room for
+    return passes_over_channels(last_full(nodes, conv.shape), conv, view, most)
 
 
 def takes_statistics(conv: Node, device: DeviceModel) -> bool:
@@ -106,17 +111,6 @@ def _alone(c: Convolution, algorithm: Algorithm) -> bool:
     """Whether the kernel is strips whose tile has one image's places of one phase along a row."""
     strips = algorithm.schedule.kernels is STRIPS and algorithm.schedule.tile != "joined"
     return strips and not (c.transposed and c.strides[-1] > 1)
-
-
-def reduces_channels(node: Node, conv: Node) -> bool:
-    """Is it a reduction over a convolution's channels to one number a place?"""
-    how = OPS[node.op].reduction
-    if OPS[node.op].kind is not Kind.REDUCE or how is None or how.monoid not in _ONE_NUMBER:
-        return False
-    return bool(node["axes"] == (-len(conv["strides"]) - 1,)) and node.dtype == torch.float32
-
-
-_ONE_NUMBER = ("Max", "Min", "Sum")  # monoids whose partials are
 
 
 def grow(draft: Draft, node: Node, view: View) -> str | None:

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from refold.codegen.body import Body, Operand, Reduction
 from refold.codegen.kernel import Form, GroupKernel
+from refold.convolve import PATCHES
+from refold.families.convolution.channels_kernel import element, passes
 from refold.families.pooling.windows import is_pool, takes_largest, windows_of
 from refold.ir import Dim, Node, numel
 from refold.ir.literals import cpp_literal
-from refold.plan.convolution import is_statistic
+from refold.plan import Group
+from refold.plan.convolution import ConvolutionKernel, is_statistic
 
 # Arithmetic of an element, in multiply-adds. A kernel that unrolls 64 elements with more waits for
 # its instructions: mish and tanh took 1335 us so, and 1109 a few elements at a time.
@@ -19,7 +22,10 @@ _LONG = 24
 def functor(kernel: GroupKernel) -> list[str]:
     """The value of an element from the convolution's, and where it is stored."""
     group = kernel.group
-    conv, value = group.product, group.value
+    conv = group.product
+    statistics = [n for n in group.reductions if is_statistic(n, conv)]
+    by_passes = _by_patches(group) and len(statistics) < len(group.reductions)
+    value = element(kernel) if by_passes else group.value
     lines = [*_window(conv)]
     bias = next((o for o in kernel.body.operands if o.node is conv.inputs[2]), None)
     first = []
@@ -40,8 +46,9 @@ def functor(kernel: GroupKernel) -> list[str]:
     if pool is not None:
         lines += _pool(kernel, pool)
         offset = f"row * {_POOLED}"
-    statistics = [n for n in group.reductions if is_statistic(n, conv)]
-    if statistics:
+    if by_passes:
+        lines += passes(kernel, value)
+    elif statistics:
         lines += _statistics(kernel, statistics)
     else:
         for reduction in kernel.reductions:
@@ -53,6 +60,10 @@ def functor(kernel: GroupKernel) -> list[str]:
                 [f"put({kernel.member(made)}, {offset}, col, v);"],
             )
     return lines
+
+
+def _by_patches(group: Group) -> bool:
+    return isinstance(group.kernel, ConvolutionKernel) and group.kernel.schedule.kernels is PATCHES
 
 
 _POOLED = "kPooledHigh * kPooledWide"

@@ -21,26 +21,13 @@
 // each thread. Results do not depend on the device: which thread has what follows from kCount alone.
 #pragma once
 #include "channels_body.cuh"
+#include "sum_of_exp.cuh"
 
 namespace rf {
 
 constexpr int kStoredAtOnce = 16;     // of them
 constexpr int kMostChannelWords = 2;  // of the partials of a place
 constexpr int kSectorPlaces = 8;      // of memory, of 32 bytes
-
-// The sum of exponentials of which the largest is one, and they are divided by: it lies between one and their count. A
-// quotient is that of IEEE, but for one that is subnormal, at three instructions: what multiplying by the rounded
-// reciprocal leaves is put right.
-template <class V> struct SumOfExp {
-  V value, one_over;
-  SumOfExp() = default;
-  RF_FN SumOfExp(V v) : value(v), one_over(V(1.0f) / v) {}
-  RF_FN operator V() const { return value; }
-};
-RF_FN Real operator/(Real x, const SumOfExp<Real>& sum) {
-  const Real q = x * sum.one_over;
-  return fma(fma(-q, sum.value, x), sum.one_over, q);
-}
 
 // A channel of some place. Its number in outer * kCount rows is what bodies count by; what is left of it when kCount
 // divides it is known.

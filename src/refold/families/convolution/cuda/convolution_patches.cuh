@@ -31,6 +31,7 @@
 // Elements that are not finite are computed again in plain fp32: an infinity split in two is NaN.
 #pragma once
 #include "convolution.cuh"
+#include "patch_channels.cuh"
 #include "patch_epilogue.cuh"
 
 namespace rf {
@@ -97,8 +98,9 @@ RF_FN void multiply_patch(float (&acc)[S::kMI][4][4], const float4* kernels, lon
   }
 }
 
-// Blocks of a processor: of fp32 class the sums of two phases and the short ones take more than half of the registers.
-template <class S, class W> constexpr int kPatchBlocks = S::Mode::kSplit && PatchShape<S, W>::kJoined > 1 ? 1 : 2;
+// Blocks of a processor: of fp32 class the sums of two phases, of 32 features a warp, and the short ones take more than
+// half of the registers.
+template <class S, class W> constexpr int kPatchBlocks = S::Mode::kSplit && PatchShape<S, W>::kJoined * S::kMI > 2 ? 1 : 2;
 
 template <class S, class Body>
 __global__ void __launch_bounds__(S::kThreads, kPatchBlocks<S, typename Body::Window>)
@@ -171,9 +173,7 @@ __global__ void __launch_bounds__(S::kThreads, kPatchBlocks<S, typename Body::Wi
     const PatchTile<S, W> tile(launch, read_ctaid_x());
     const PatchRuns runs{min(launch.log_wide, 5), first_place, tile.deep, tile.high, tile.wide};
     const PatchEpilogue<S, W> epilogue{launch, runs, tile, typename P::Phase(joined), lane};
-#pragma unroll
-    for (int mi = 0; mi < S::kMI; mi++) {
-      float none = 0.0f;  // 0 times what is not finite is NaN
+    const auto stage = [&](int mi) {
 #pragma unroll
       for (int j = 0; j < kJoined; j++)
 #pragma unroll
@@ -182,13 +182,60 @@ __global__ void __launch_bounds__(S::kThreads, kPatchBlocks<S, typename Body::Wi
           float* to = &staging[warp][lane / 4][32 * j + 8 * n + 2 * (lane % 4)];
           *reinterpret_cast<float2*>(to) = make_float2(x[0], x[1]);
           *reinterpret_cast<float2*>(to + 8 * Shape::kPitch) = make_float2(x[2], x[3]);
-#pragma unroll
-          for (int i = 0; i < 4; i++) none = fmaf(x[i], 0.0f, none);
         }
-      const bool finite = !__any_sync(kFullMask, none != 0.0f);
-      __syncwarp();
-      if (feature0 + 16 * mi < W::kFeatures) epilogue.finalize(body, staging[warp], feature0 + 16 * mi, finite);
-      __syncwarp();
+    };
+    const auto finite = [&](int mi) {
+      float none = 0.0f;  // 0 times what is not finite is NaN
+#pragma unroll
+      for (int j = 0; j < kJoined; j++)
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+          for (int i = 0; i < 4; i++) none = fmaf(acc[j][mi][n][i], 0.0f, none);
+      return !__any_sync(kFullMask, none != 0.0f);
+    };
+    if constexpr (kPassesChannels<Body>) {
+#pragma unroll
+      for (int mi = 0; mi < S::kMI; mi++) {
+        if (finite(mi)) continue;
+        __syncwarp();
+        stage(mi);
+        __syncwarp();
+        if (feature0 + 16 * mi < W::kFeatures) epilogue.repair(staging[warp], feature0 + 16 * mi);
+#pragma unroll
+        for (int j = 0; j < kJoined; j++)
+#pragma unroll
+          for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+              acc[j][mi][n][i] = staging[warp][8 * (i / 2) + lane / 4][32 * j + 8 * n + 2 * (lane % 4) + i % 2];
+        __syncwarp();
+      }
+      const auto store = [&](const auto& values) {
+#pragma unroll
+        for (int mi = 0; mi < S::kMI; mi++) {
+          stage(mi);
+          __syncwarp();
+          if (feature0 + 16 * mi < W::kFeatures) epilogue.finalize(body, values, staging[warp], feature0 + 16 * mi);
+          __syncwarp();
+        }
+      };
+      const PatchChannels<S, Body> channels{body, staging + (warp - beside)};
+      channels.reduce(acc, epilogue, beside);
+      if constexpr (Body::kStoresValues) store(channels);
+      else channels.store_places(epilogue, beside);
+    } else {
+#pragma unroll
+      for (int mi = 0; mi < S::kMI; mi++) {
+        stage(mi);
+        const bool is_finite = finite(mi);
+        __syncwarp();
+        if (feature0 + 16 * mi < W::kFeatures) {
+          if (!is_finite) epilogue.repair(staging[warp], feature0 + 16 * mi);
+          epilogue.finalize(body, StagedValues<Body>{body}, staging[warp], feature0 + 16 * mi);
+        }
+        __syncwarp();
+      }
     }
   }
   cp_async_wait<0>();

@@ -20,6 +20,7 @@ template <class S, class W> struct PatchEpilogue {
   using Shape = PatchShape<S, W>;
   static constexpr int kJoined = Shape::kJoined, kWideStride = P::Wide::kPhases;
   static constexpr int kQuads = 8 * kJoined;       // of a feature
+  static constexpr int kStep = kJoined > 1 ? 1 : kWideStride;  // from a staged element of a run to the next
   static constexpr long kChannels = long(W::kGroups) * W::kFeatures;
 
   const PatchLaunch& l;
@@ -40,52 +41,89 @@ template <class S, class W> struct PatchEpilogue {
     const int all = kJoined << runs.log, count = d >= m.made_deep || h >= m.made_high || left < 0 ? 0 : min(all, left);
     return {(d * m.made_high + h) * m.made_wide + w, count};
   }
+  // Where a place of the warp lies in a result, of a joined phase.
+  struct PlaceAt { int d, h, w; };
+  RF_FN PlaceAt place_of(int joined, int place) const {
+    const int n = runs.first + place, q_w = n & ((1 << l.log_wide) - 1), rest = n >> l.log_wide;
+    const int q_h = rest & ((1 << l.log_high) - 1), q_d = rest >> l.log_high;
+    return {(runs.d + q_d) * P::Deep::kPhases + phase.deep, (runs.h + q_h) * P::High::kPhases + phase.high,
+            (runs.w + q_w) * kWideStride + (kJoined > 1 ? joined : phase.wide)};
+  }
+  // The element of a result; one that there is, where the place lies outside.
+  RF_FN long element_of(int joined, int place) const {
+    const Images& m = l.images;
+    const PlaceAt at = place_of(joined, place);
+    const int d = min(at.d, m.made_deep - 1), h = min(at.h, m.made_high - 1);
+    return (long(d) * m.made_high + h) * m.made_wide + min(at.w, m.made_wide - 1);
+  }
+  // The body's values of what a warp's lanes have. feature0: the warp's first, in its group.
+  template <class Body>
+  RF_FN void values(const Body& body, float (&acc)[kJoined][S::kMI][4][4], int feature0) const {
+#pragma unroll
+    for (int mi = 0; mi < S::kMI; mi++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const int feature = min(feature0 + 16 * mi + 8 * half + lane / 4, W::kFeatures - 1);
+        const int channel = tile.group * W::kFeatures + feature;
+        const long row = tile.image * kChannels + channel;
+#pragma unroll
+        for (int j = 0; j < kJoined; j++)
+#pragma unroll
+          for (int i = 0; i < 8; i++) {
+            float& x = acc[j][mi][i / 2][2 * half + i % 2];
+            x = body.value(Real(x), row, channel, element_of(j, 8 * (i / 2) + 2 * (lane % 4) + i % 2));
+          }
+      }
+  }
   // The i-th element of the warp's run `run` as it is staged.
   static RF_FN int staged(int log, int run, int i) {
     return kJoined > 1 ? i % 2 * 32 + (run << log) + i / 2 : (run << log) + i;
   }
 
-  template <class Body>
-  RF_FN void finalize(const Body& body, float (&staging)[16][Shape::kPitch], int feature0, bool finite) const {
+  // Elements that are not finite once more, in plain fp32.
+  RF_FN void repair(float (&staging)[16][Shape::kPitch], int feature0) const {
+    const int rows = min(16, W::kFeatures - feature0), count = 32 >> runs.log;
+#pragma unroll 1
+    for (int r = 0; r < rows * count; r++) {
+      const int row = r / count, run = r % count;
+      const Run at = run_of(run);
+#pragma unroll 1
+      for (int more = 0; more < kJoined; more++) {
+        const int mine = lane + 32 * more;
+        float* to = &staging[row][mine < at.count ? staged(runs.log, run, mine) : 0];
+        unsigned todo = __ballot_sync(kFullMask, mine < at.count && !is_finite(*to));
+        for (; todo; todo &= todo - 1) {
+          const int owner = __ffs(todo) - 1;
+          const float again = plain_element<W>(l.images, l.w, tile.image, tile.group, feature0 + row,
+                                               at.start + (owner + 32 * more) * kStep, lane);
+          if (lane == owner) *to = again;
+        }
+      }
+    }
+    __syncwarp();
+  }
+
+  // values: what becomes of a staged element (patch_channels.cuh).
+  template <class Body, class Values>
+  RF_FN void finalize(const Body& body, const Values& values, float (&staging)[16][Shape::kPitch], int feature0) const {
     const int channel0 = tile.group * W::kFeatures + feature0, rows = min(16, W::kFeatures - feature0);
     const long row0 = tile.image * kChannels + channel0;
     const int count = 32 >> runs.log;
-    constexpr int kStep = kJoined > 1 ? 1 : kWideStride;
-    if (!finite) {
-#pragma unroll 1
-      for (int r = 0; r < rows * count; r++) {
-        const int row = r / count, run = r % count;
-        const Run at = run_of(run);
-        const int i = lane;
-#pragma unroll 1
-        for (int more = 0; more < kJoined; more++) {
-          const int mine = i + 32 * more;
-          float* to = &staging[row][mine < at.count ? staged(runs.log, run, mine) : 0];
-          unsigned todo = __ballot_sync(kFullMask, mine < at.count && !is_finite(*to));
-          for (; todo; todo &= todo - 1) {
-            const int owner = __ffs(todo) - 1;
-            const float again = plain_element<W>(l.images, l.w, tile.image, tile.group, feature0 + row,
-                                                 at.start + (owner + 32 * more) * kStep, lane);
-            if (lane == owner) *to = again;
-          }
-        }
-      }
-      __syncwarp();
-    }
-    const auto one = [&](int row, int run, const Run& at, int i) {
-      const int col = at.start + i * kStep;
-      const float v = staging[row][staged(runs.log, run, i)];
-      body.store(row0 + row, col, body.value(v, row0 + row, channel0 + row, col));
+    // one element of some rows
+    const auto column = [&](int run, const Run& at, int i, int first, int step) {
+      const int col = at.start + i * kStep, in = staged(runs.log, run, i);
+      const auto known = values.template known<Real>([&](int) { return in; });
+#pragma unroll 4
+      for (int row = first; row < rows; row += step)
+        body.store(row0 + row, col, values.value(known, Real(staging[row][in]), row0 + row, channel0 + row, col));
     };
     if (kStep > 1 || !l.in_fours) {
-      const int log = runs.log + (kJoined > 1), run = 0;
+      const int log = runs.log + (kJoined > 1);
 #pragma unroll 1
       for (int i = lane; i < 32 * kJoined; i += 32) {
         const Run at = run_of(i >> log);
         const int in = i & ((1 << log) - 1);
-        if (in < at.count)
-#pragma unroll 4
-          for (int row = 0; row < rows; row++) one(row, (i >> log) + run, at, in);
+        if (in < at.count) column(i >> log, at, in, 0, 1);
       }
       return;
     }
@@ -96,6 +134,7 @@ template <class S, class W> struct PatchEpilogue {
     const bool whole = i + 4 <= at.count;
     constexpr int kAcross = 32 / kQuads, kPasses = 16 / kAcross, kAtOnce = 4 / kJoined;
     const Vec4At col{at.start + i};
+    const auto known = values.template known<Vec4>([&](int e) { return whole ? staged(runs.log, run, i + e) : 0; });
 #pragma unroll 1
     for (int pass = 0; pass < kPasses; pass += kAtOnce) {
       Vec4 v[kAtOnce];
@@ -112,7 +151,7 @@ template <class S, class W> struct PatchEpilogue {
           if (shift == 0) sum = *reinterpret_cast<const float4*>(from);
           else sum = make_float4(from[0], from[1], from[2], from[3]);
         }
-        v[p] = body.value(Vec4(sum), row0 + safe, channel0 + safe, col);
+        v[p] = values.value(known, Vec4(sum), row0 + safe, channel0 + safe, col);
       }
 #pragma unroll
       for (int p = 0; p < kAtOnce; p++) {
@@ -127,9 +166,7 @@ template <class S, class W> struct PatchEpilogue {
       const int shift = min(-at.start & 3, at.count), end = shift + (at.count - shift) / 4 * 4;
       if (shift == 0 && end == at.count) continue;
       const int e = lane % 8, i = e < 4 ? e : end + e - 4;
-      if (e < 4 ? e < shift : i < at.count)
-#pragma unroll 1
-        for (int row = lane / 8; row < rows; row += 4) one(row, run, at, i);
+      if (e < 4 ? e < shift : i < at.count) column(run, at, i, lane / 8, 4);
     }
   }
 };

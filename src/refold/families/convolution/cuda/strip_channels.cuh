@@ -7,7 +7,7 @@
 //
 // Registers of a thread: 64 values of a row, half of which become its sums.
 #pragma once
-#include "monoid.cuh"
+#include "halved_lanes.cuh"
 #include "strip_epilogue.cuh"
 
 namespace rf {
@@ -15,22 +15,6 @@ namespace rf {
 constexpr int kReductionBarrier = 3;  // and 4: of the warps whose features are of the same places
 
 template <class Body> inline constexpr bool kReducesChannels = !std::is_void<typename Body::OverChannels>::value;
-
-template <class M> RF_FN float merged_words(float a, float b) {
-  typename M::Partial p{{a}};
-  M::merge(p, typename M::Partial{{b}});
-  return p.w[0];
-}
-
-// Of twice `Left` values the lane keeps half, which it takes from the lane that keeps the other half, too.
-template <class M, int Left> RF_FN void halve(float (&of)[32], int lane) {
-  const bool upper = (lane & Left) != 0;
-#pragma unroll
-  for (int i = 0; i < Left; i++) {
-    const float mine = one_of(upper, of[i + Left], of[i]), other = one_of(upper, of[i], of[i + Left]);
-    of[i] = merged_words<M>(mine, __shfl_xor_sync(kFullMask, other, Left));
-  }
-}
 
 // stages: of all consumers' warps; side: which half of them is written, the other of which may still be read.
 template <class S, class Body, class Stage>

@@ -7,6 +7,7 @@
 // Registers of a thread: 64 values of the row.
 #pragma once
 #include "convolution_sm80.cuh"
+#include "halved_lanes.cuh"
 
 namespace rf {
 
@@ -36,9 +37,6 @@ template <int By, int Sums> RF_FN void rotate_by(float (&acc)[Sums]) {
 #pragma unroll
   for (int i = 0; i < By; i++) acc[Sums - By + i] = first[i];
 }
-
-// Of two values in registers, without an address.
-RF_FN float one_of(bool first, float a, float b) { return first ? a : b; }
 
 // Where a warp's row of a result lies: feature0: its first of a group's features; place: in a result, the first of the
 // 128, of which those from `begin` to `end` are the row's.
