@@ -104,6 +104,33 @@ def test_changes_from_call_to_call_get_none_and_the_last_says_what_to_do(monkeyp
     assert follows(again)
 
 
+class Remembering(nn.Module):
+    """Writes to a dict that it is given, as a decoder with a cache does."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, cache=None):
+        y = torch.relu(self.fc(x))
+        if cache is not None:
+            cache["y"] = y
+        return y
+
+
+def test_why_there_are_no_kernels_for_a_form_stands_in_its_status(caplog):
+    """Not what the kernels of another form expect."""
+    fast = refold.optimize(Remembering().eval(), torch.randn(4, WIDTH), measure=False)
+    told = "forward changes its argument cache"
+    with torch.no_grad():
+        for x in (torch.randn(4, WIDTH), torch.randn(1, WIDTH), torch.randn(1, WIDTH)):
+            fast(x, {})
+            assert refold.status(fast).reason == told
+            fast(torch.randn(4, WIDTH))
+            assert refold.status(fast).fast
+    assert f"refold: the original forward was taken: {told}" in caplog.messages
+
+
 @pytest.fixture(autouse=True)
 def heard(caplog):
     caplog.set_level(logging.WARNING, "refold")

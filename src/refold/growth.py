@@ -97,9 +97,9 @@ class Growth:
 
     source: the text that binds Model. tried: the forms for which programs were made, or none was
     gained. grown: how many further ones were made; there are at most MOST, of at most TRIES tried.
-    changed, sized: what had changed, and the sizes, that the last call was refused for. none: the
-    forms of which no program could be made. numbered: forms that differ by numbers, by what they
-    are without these, and the whole numbers of each.
+    changed, sized: what had changed, and the sizes, that the last call was refused for. none: why
+    there are no kernels, by the form and by whether it is in train mode. numbered: forms that
+    differ by numbers, by what they are without these, and the whole numbers of each.
     """
 
     source: str
@@ -110,7 +110,7 @@ class Growth:
     trials: int = 0
     changed: str = ""
     sized: str = ""
-    none: frozenset[str] = frozenset()
+    none: Mapping[tuple[str, bool], str] = field(default_factory=dict)
     numbered: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
 
     def __call__(
@@ -119,7 +119,8 @@ class Growth:
         refused: Sequence[twin.Program],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> twin.Program | None:
+    ) -> twin.Program | str | None:
+        """The program, or why none can be made for such calls, or None where none is made now."""
         if self.spent:
             return None
         if torch.is_grad_enabled() and any(p.requires_grad for p in fast.parameters()):
@@ -132,8 +133,9 @@ class Growth:
         if not all(since) or self.changed not in ("", before):
             return None  # what changes from call to call would have new kernels each time
         key = "; ".join(filter(None, (form(args, kwargs), self.changed)))
-        if key in self.none:
-            return None
+        none = self.none.get((key, fast.training))
+        if none is not None:
+            return none
         if key in self.tried and not alike:
             sizes = [v.shape for v in pytree.tree_leaves((args, kwargs)) if hasattr(v, "shape")]
             key = f"{key}; sizes {sizes}"
@@ -148,16 +150,12 @@ class Growth:
         try:
             self.tried |= {key}
             self.trials += 1
-            what = (
-                "a call of another form than before"
-                if not since
-                else f"{since[0].split()[0]} were changed"
-            )
+            what = f"{since[0].split()[0]} were changed" if since else _OTHER_FORM
             _log.warning("refold: %s: kernels are made for it", what)
-            made = self._made(fast, refused, Example(args, kwargs, varying))
+            made, kept = self._made(fast, refused, Example(args, kwargs, varying))
             self.grown += made is not None
-            self.none |= {key} if made is None else frozenset()
-            return made
+            self.none = {**self.none, **{(key, training): why for training, why in kept.items()}}
+            return made or kept[fast.training]
         finally:
             ALONE.release()
 
@@ -185,27 +183,28 @@ class Growth:
 
     def _made(
         self, fast: torch.nn.Module, refused: Sequence[twin.Program], example: Example
-    ) -> twin.Program | None:
-        """The program, made in a thread of its own: modes of the caller's are the caller's."""
-        found: list[twin.Program | BaseException | None] = []
+    ) -> tuple[twin.Program | None, Mapping[bool, str]]:
+        """The program, and why it does not serve train mode (True) or eval mode. It is made in a
+        thread of its own: modes of the caller's are the caller's."""
+        found: list[tuple[twin.Program | None, Mapping[bool, str]]] = []
 
         def make() -> None:
             try:
                 found.append(self._program(fast, refused, example))
             except Exception as error:
-                found.append(error)
+                found.append((None, dict.fromkeys((False, True), str(error))))
 
         thread = threading.Thread(target=make)
         thread.start()
         thread.join()
-        if isinstance(found[0], BaseException):
-            _log.warning("refold: no kernels were made for this form of call: %s", found[0])
-            return None
+        _, kept = found[0]
+        if fast.training in kept:
+            _log.warning("refold: such calls take the original forward: %s", kept[fast.training])
         return found[0]
 
     def _program(
         self, fast: torch.nn.Module, refused: Sequence[twin.Program], example: Example
-    ) -> twin.Program | None:
+    ) -> tuple[twin.Program | None, Mapping[bool, str]]:
         module = _apart(twin.original(fast))
         args, kwargs = pytree.tree_map(_plain, (example.args, dict(example.kwargs)))
         back, device = pipeline.target_for(self.target)
@@ -219,20 +218,15 @@ class Growth:
             replace(self.options, tune=False, as_it_is=True),
             bind=lambda text: pipeline.bind_for_class(text, module),
         )
+        kept = {t: result.why_kept(t) for t in (False, True) if not result.serves(t)}
         if result.text is None:
-            why = "; ".join(dict.fromkeys(result.reasons))
-            _log.warning("refold: calls of this form take the original forward: %s", why)
-            return None
+            return None, kept
         made = twin.program(result.text, type(module))
         if made in refused:  # it knows code and globals as they were
             made = twin.Program(result.text, type(module))
         if example.counted and not _is_right(made, module, args, kwargs):
-            _log.warning(
-                "refold: calls of this form take the original forward: it asks of what"
-                " class a number is"
-            )
-            return None
-        return made
+            return None, dict.fromkeys((False, True), "forward asks of what class a number is")
+        return made, kept
 
 
 def _is_right(

@@ -69,7 +69,8 @@ class State:
     """What a twin holds beside its attributes.
 
     programs: with the caches of each, the last that fitted first. reason: why the last call took
-    the original forward, or None. grow: makes a program for a call that none fits, or gives None.
+    the original forward, or None. grow: makes a program for a call that none fits, or says
+    why there can be none, or gives None.
     graphs: in the place of programs, what has each graph of forward compiled by itself.
     measured: of each mode the times of the baselines over the kernels', by the baseline's name.
     kept: of a mode, train or eval, that no program serves, why. otherwise: in the place of the
@@ -80,7 +81,7 @@ class State:
     programs: list[tuple[Program, dict[str, Any]]] = field(default_factory=list)
     reason: str | None = None
     original: weakref.ref[torch.nn.Module] | None = None
-    grow: Callable[..., Program | None] | None = None
+    grow: Callable[..., Program | str | None] | None = None
     graphs: Graphs | None = None
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
@@ -264,15 +265,18 @@ def _refused(
     kwargs: dict[str, Any],
 ) -> Any:
     """No program takes this call: one may be made for it; else the original forward runs."""
+    made = None
     if state.grow is not None:
         made = state.grow(self, [tried for tried, _ in refusals], args, kwargs)
-        if made is not None:
+        if isinstance(made, Program):
             caches: dict[str, Any] = {}
             state.programs.insert(0, (made, caches))
             found = made.attempt(self, caches, *args, **kwargs)
             if type(found) is not made.refusal:
                 state.reason = None
                 return found
+    if isinstance(made, str):  # why there are no kernels says more than what these are not for
+        refusals = [(tried, made) for tried, _ in refusals]
     reasons = dict.fromkeys(why for _, why in refusals if why)
     why_kept = state.kept.get("train" if self.training else "eval")
     kept = "the original forward is kept in this mode" + (f": {why_kept}" if why_kept else "")
