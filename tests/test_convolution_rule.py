@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from refold.conv_class import kind_of
 from refold.convolve import Convolution, far_ahead
 from refold.devices import DEVICES
 from test_convolutions import HOPPER, TARGET
@@ -95,7 +96,7 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
     "transposed volumes by 5 taps": (
         replace(LARGER_VOLUMES, channels=16, features=64, kernel=(5, 5, 5)),
         "tf32",
-        None,
+        ("ieee", "features64"),
     ),
     "transposed volumes by 4 taps": (
         replace(LARGER_VOLUMES, channels=32, features=64, kernel=(4, 4, 4)),
@@ -111,3 +112,47 @@ def test_by_default_ours_compute_what_they_were_measured_to_be_ahead_of(case: st
     way = far_ahead(allowed, HOPPER)(c)
     assert (None if way is None else (way.kind, way.schedule.tile)) == expected
     assert far_ahead(allowed, DEVICES[TARGET].features)(c) is None  # an A100 has no wgmma
+
+
+# what the library was measured to compute on an H100 where TF32 is allowed: docs/decisions/0029
+COMPUTES = {
+    "3 x 3 of 64 channels, one small image": (
+        replace(ONE, images=1, sizes=(3, 3), made=(3, 3)),
+        "tf32",
+    ),
+    "5 x 5 of 32 channels": (replace(ONE, channels=32, kernel=(5, 5)), "tf32"),
+    "5 x 5 of 32 channels, small images": (
+        replace(ONE, images=4, channels=32, kernel=(5, 5), sizes=(8, 8), made=(8, 8)),
+        "ieee",
+    ),
+    "7 x 7 of 16 channels, middling images": (
+        replace(ONE, channels=16, kernel=(7, 7), sizes=(12, 12), made=(12, 12)),
+        "ieee",
+    ),
+    "transposed": (LARGER, "tf32"),
+    "transposed, small images": (replace(LARGER, images=4, sizes=(24, 24)), "ieee"),
+    "transposed, half the features": (
+        replace(LARGER, features=32, images=1, sizes=(64, 64)),
+        "ieee",
+    ),
+    "transposed, twice the features": (
+        replace(LARGER, features=128, images=4, sizes=(24, 24)),
+        "tf32",
+    ),
+    "volumes by steps of two": (
+        replace(LARGER_VOLUMES, images=1, channels=32, features=64, sizes=(2, 2, 2)),
+        "tf32",
+    ),
+    "transposed volumes, few places": (
+        replace(
+            LARGER_VOLUMES, images=1, channels=64, features=64, strides=(1, 1, 1), sizes=(8, 8, 8)
+        ),
+        "ieee",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", COMPUTES)
+def test_a_class_of_accuracy_is_what_the_library_was_measured_to_compute(case: str) -> None:
+    c, expected = COMPUTES[case]
+    assert (kind_of(c, "tf32"), kind_of(c, "ieee")) == (expected, "ieee")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from refold import patches
+from refold.conv_class import is_plain, kind_of
 from refold.schedule import PROCESSORS, Kernels, Schedule, schedules
 
 IMPLICIT = Kernels(
@@ -64,8 +65,6 @@ PANELS = Kernels(
 # of cuda/strip_rows.cuh: bytes that a block of Hopper can have, but for alignment and small tables;
 # places before a tile
 _SHARED, _MARGIN = 232448 - 1024, 3
-# of a sum's products, from how many on PyTorch's library is taken to use TF32 where it is allowed
-LEAST_TF32, _MOST_TAPS_TF32 = 512, 4
 # features and products of a group below which most of a tile of the tensor cores is empty
 LEAST_FEATURES, LEAST_DEPTH = 16, 16
 # a product by patches by the tile's features: few features meet as many elements of a patch (files
@@ -257,7 +256,8 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
         kind, each = kind_of(c, allowed), c.features // c.groups
         products = c.depth / prod(c.strides)  # of an element of the result
         if c.transposed:
-            few = products <= (_TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED)
+            # without tensor cores the library took six times as long of 500 products (file 78)
+            few = is_plain(c) or products <= (_TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED)
             few = few and len(c.sizes) > 1 and min(c.strides) > 1
         else:  # of three channels the library computes fp32, whatever is allowed
             kind = "ieee"
@@ -362,15 +362,6 @@ def _fit_strips(strips: Schedule, c: Convolution, kind: str) -> bool:
         return False
     features, _ = strips.sizes
     return c.slots(features, kind) > c.span
-
-
-def kind_of(convolution: Convolution, allowed: str) -> str:
-    """The accuracy of what PyTorch's library is taken to compute: of transposed volumes by more
-    than four taps it was measured to be fp32's, however many products there are (file 78)."""
-    many_taps = len(convolution.sizes) > 2 and max(convolution.kernel) > _MOST_TAPS_TF32
-    if convolution.depth < LEAST_TF32 or (convolution.transposed and many_taps):
-        return "ieee"
-    return allowed
 
 
 def tile_products(schedule: Schedule, c: Convolution) -> float:

@@ -3,7 +3,7 @@
 A side is a whole emitted module of one convolution, its bias and a pointwise function: our kernel,
 or PyTorch's call and a kernel for what follows. What our kernel computes has to be as near float64
 as PyTorch's call is: a class of accuracy is what the library was measured to have, whatever the
-flag allows, and fp32's where the library has it at other sizes (`convolve.kind_of`).
+flag allows, and fp32's where the library has it at other sizes (`conv_class.kind_of`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import torch
 from torch import nn
 
 from refold import turns
+from refold.conv_class import kind_of
 from refold.convolve import (
     KERNELS,
     ON_CPU,
     Algorithm,
     Convolution,
     candidates,
-    kind_of,
     tile_products,
 )
 from refold.measure import clock

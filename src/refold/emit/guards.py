@@ -34,10 +34,8 @@ def misfit_lines(
         _container_refusal(c, class_names.get(c.tree.kind, c.tree.kind.__name__))
         for c in captured.containers
     ]
-    sources = captured.symbol_sources()
-    seen = {name: f"{argument.path}.shape[{i}]" for name, (argument, i) in sources.items()}
+    seen = size_texts(captured)
     counted = {path: name for name, path in captured.numbers.items()}
-    seen |= captured.numbers
     tensors, more = [], []
     for argument in captured.fields:
         if argument.path in counted:
@@ -63,6 +61,16 @@ def misfit_lines(
         '    return "the arguments are not arranged as those that the kernels were made for"',
         "return None",
     ]
+
+
+def size_texts(captured: Captured) -> dict[str, str]:
+    """Where each named size is read, as text over forward's parameters."""
+    sources = captured.symbol_sources()
+    seen = {name: f"{argument.path}.shape[{i}]" for name, (argument, i) in sources.items()}
+    seen |= captured.numbers
+    for name, derived in captured.derived.items():
+        seen[name] = derived.text(seen)
+    return seen
 
 
 def _bracketed(head: str, texts: list[str]) -> list[str]:
@@ -102,8 +110,7 @@ def _size_refusals(captured: Captured, seen: dict[str, str]) -> list[Refusal]:
             if isinstance(dim, Sym) and seen[next(iter(dim.names()))] != here:
                 reason = f'f"{argument.path} has size {{{here}}} in dimension {i}"'
                 refusals.append((f"{here} != {dim.text(seen)}", reason))
-    for name, derived in captured.derived.items():
-        seen[name] = derived.text(seen)
+    for name in captured.derived:
         refusals.append((f"{seen[name]} < 2", f'"the size {_quoted(seen[name])} is less than 2"'))
     for test in dict.fromkeys(captured.conditions):
         refusals.append((f"not ({test})", f'"the sizes do not satisfy {_quoted(test)}"'))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from refold.emit.guards import (
     signature_text,
 )
 from refold.emit.lines import all_fitted, literal
+from refold.emit.small_images import least_sizes
 from refold.emit.story import story
 from refold.emit.tables import checks, choice, tables
 from refold.emit.target import Target
@@ -241,6 +243,15 @@ def _docstring(emission: Emission) -> list[str]:
             assert f.shape is not None
             lines.append(f"- {f.path} is a dense {f.dtype} tensor of shape {_shape(f.shape)}.")
         break
+    least = {
+        pair
+        for m in emission.modes
+        if m.captured is not None and m.plan is not None
+        for pair in least_sizes(m.captured, m.plan).items()
+    }
+    for places, number in sorted(least):
+        told = f"- {places} is at least {number}: of fewer places PyTorch's convolution is of fp32."
+        lines += textwrap.wrap(told, 90, subsequent_indent="  ")
     lines += [
         "- parameters have the shapes and dtypes, modules the classes and settings that they had",
         "  when the kernels were made; there are no hooks, and no gradient is wanted.",

@@ -18,6 +18,7 @@ from refold.emit.guards import (
 )
 from refold.emit.lines import filled, fitted, literal
 from refold.emit.results import image_paths
+from refold.emit.small_images import class_refusals
 from refold.emit.target import Target
 from refold.ir import Node
 from refold.ir.graph import draws_of
@@ -42,6 +43,7 @@ def checks(
             *default_refusals(module, mode.captured),
             *target.guards(paths),
             *layout_refusals(mode.captured),
+            *class_refusals(mode.captured, mode.plan),
         ]
         flags = [*target.flags(mode.plan.groups), *query_refusals(mode.captured)]
         check = {

@@ -7,7 +7,7 @@ from math import prod
 
 import torch
 
-from refold.convolve import kind_of
+from refold.conv_class import kind_of
 from refold.devices import DeviceModel
 from refold.ir import Node, hint
 from refold.ir.ops import CONVOLUTIONS

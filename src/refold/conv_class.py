@@ -1,0 +1,52 @@
+"""How accurately PyTorch's library computes a convolution on a GPU, where its flag allows TF32.
+
+The flag, which is not the one for products, says what the library may do. What it does hangs on the
+sizes. What is written without measuring is accurate to fp32 wherever the library may be, and where
+fewer images than the example come, the original computes them (`least_places`). Measured on an H100
+with cuDNN 9.19, errors against float64 of kernels of 3 to 9 taps a side and 1 to 128 images:
+docs/decisions/0029-which-class-of-accuracy.md.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from refold.convolve import Convolution
+
+# of a sum's products, from how many on the library is taken to use TF32 (72 of 8 channels: fp32;
+# 576 of 64: TF32), and of a transposed volume's taps a side up to how many (file 78 of level 2)
+LEAST_TF32, _MOST_TAPS_TF32 = 512, 4
+# elements of a transposed result by steps of one from which on it does, in places of the image
+_LEAST_TRANSPOSED = 4608 * 64
+# channels of a group from which on it does so of any images, and places from which on of fewer
+_MANY, _FEW = 60, 32
+_PLACES_OF_SOME, _PLACES_OF_FEW = 1024, 32768
+
+
+def kind_of(convolution: Convolution, allowed: str) -> str:
+    """The accuracy of what the library is taken to compute, "ieee" or "tf32"."""
+    if convolution.depth < LEAST_TF32 or is_plain(convolution):
+        return "ieee"
+    if convolution.images * prod(convolution.sizes) < least_places(convolution):
+        return "ieee"
+    return allowed
+
+
+def is_plain(c: Convolution) -> bool:
+    """Does the library compute without tensor cores? Transposed volumes by more than four taps a
+    side, however many products there are."""
+    return c.transposed and len(c.sizes) > 2 and max(c.kernel) > _MOST_TAPS_TF32
+
+
+def least_places(c: Convolution) -> int:
+    """From how many places of all its images on the library is taken to use TF32, of a convolution
+    of such channels, features and kernels; 0 where it does for any."""
+    if c.transposed:
+        by_steps = len(c.sizes) > 2 and min(c.strides) > 1
+        return 0 if by_steps else -(-_LEAST_TRANSPOSED // c.features)
+    each = c.channels // c.groups
+    if len(c.sizes) != 2 or each >= _MANY:
+        return 0
+    return _PLACES_OF_SOME if each >= _FEW else _PLACES_OF_FEW
