@@ -181,6 +181,22 @@ def test_a_shortcut_is_read_in_either_order() -> None:
     assert turned(plan) == 3 and [len(g.turned) for g in plan.groups] == [0, 0, 1]
 
 
+def test_convolutions_of_one_tap_read_and_give_it_so() -> None:
+    """The library does not convert what they read, but what lies between others stays so: a
+    shortcut of fewer places, and the outer ones of a bottleneck."""
+    between, _, _ = chain()
+    first = after(between, (128, 64, 1, 1), "u", 0)
+    inner = make("relu", first)
+    second = after(inner, (128, 128, 3, 3), "v")
+    last = after(make("relu", second), (64, 128, 1, 1), "t", 0)
+    plan = planned(sine(last))
+    assert turned(plan) == 4 and {between, first, inner, second} <= set(plan.buffers.turned)
+    alone = conv((64, 64, 56, 56), (64, 64, 1, 1))
+    assert turned(planned(sine(alone))) == 0  # nothing is gained
+    few = after(between, (16, 64, 1, 1), "u", 0)
+    assert few not in planned(sine(few)).buffers.turned
+
+
 def test_a_kernel_that_makes_the_image_stores_it_so() -> None:
     image = make("exp", leaf_of("x", *IMAGE))
     plan = planned(sine(after(image, KERNEL, "w", 0)))

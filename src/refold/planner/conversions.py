@@ -8,6 +8,7 @@ from math import prod
 import torch
 
 from refold.conv_class import kind_of
+from refold.convolve import Convolution
 from refold.devices import DeviceModel
 from refold.ir import Node, hint
 from refold.ir.ops import CONVOLUTIONS
@@ -22,8 +23,9 @@ _TAPS = 27
 _FEW = 64  # channels, of which PyTorch lays out images at the greater rate
 
 
-def is_converted(node: Node, plan: Plan, device: DeviceModel) -> bool:
-    """Is a convolution by PyTorch one whose images the library converts, as far as is known?"""
+def lies_last(node: Node, plan: Plan, device: DeviceModel) -> bool:
+    """Does the library compute a convolution of images with their channels last as well at least?
+    Where it converts others, and of one tap, which is a product that it computes as images lie."""
     if device.converts is None or plan.images_last or node.op not in CONVOLUTIONS:
         return False
     stored = {plan.stored(i) for i in (node, *node.inputs[:2])}
@@ -32,7 +34,19 @@ def is_converted(node: Node, plan: Plan, device: DeviceModel) -> bool:
     c = of_node(node)
     plain = c.groups == 1 and set(c.dilations) == {1} and prod(c.kernel) <= _TAPS
     # in fp32 it does not compute by tensor cores, which want the channels last
-    return plain and kind_of(c, device.conv_float32) == "tf32"
+    return plain and (_is_product(c) or kind_of(c, device.conv_float32) == "tf32")
+
+
+def is_converted(node: Node, plan: Plan, device: DeviceModel) -> bool:
+    """Is a convolution by PyTorch one whose images the library converts, as far as is known?"""
+    return lies_last(node, plan, device) and not (
+        _is_product(c := of_node(node)) and max(c.strides) == 1
+    )
+
+
+def _is_product(c: Convolution) -> bool:
+    """Of so many channels cuDNN was seen to compute one tap in TF32."""
+    return prod(c.kernel) == 1 and not c.transposed and min(c.channels, c.features) >= _FEW
 
 
 def converted(node: Node, device: DeviceModel) -> Price:

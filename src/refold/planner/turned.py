@@ -25,7 +25,7 @@ from refold.ir.ops import CONVOLUTIONS
 from refold.plan import ExternCall, Group, Plan
 from refold.plan.plan import reads
 from refold.planner.buffers import placed
-from refold.planner.conversions import is_converted
+from refold.planner.conversions import lies_last
 from refold.planner.plan_price import plan_price
 
 # of what convolutions and kernels take, what must be gained by the facts, which are few
@@ -35,7 +35,7 @@ _GAIN = 0.1
 def with_turned(plan: Plan, device: DeviceModel) -> Plan:
     """The plan, with those of its images lying so where that is ahead by far."""
     called = (s.node for s in plan.steps if isinstance(s, ExternCall))
-    convolutions = [n for n in called if is_converted(n, plan, device)]
+    convolutions = [n for n in called if lies_last(n, plan, device)]
     if not convolutions:
         return plan
     images = _Images(plan, convolutions)
