@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from refold.engine.egraph import EGraph
@@ -16,6 +16,7 @@ from refold.ir.graph import is_parametric, topological
 from refold.ir.literals import bare
 from refold.price import Pricer
 from refold.rules import Exact
+from refold.rules.term import App, Term
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,33 @@ def proof(egraph: EGraph, before: Graph, after: Graph, whole: bool = True) -> li
     pairs = list(zip(before.roots(), after.roots(), strict=True))
     for _, new in pairs:
         egraph.add(new)
-    return [Rewrite(rule, a, b) for a, b, rule in egraph.proof(pairs, whole)]
+    way = [Rewrite(rule, a, b) for a, b, rule in egraph.proof(pairs, whole)]
+    return _without_detours(way, {n.op for g in (before, after) for n in g.nodes()})
+
+
+def _without_detours(way: list[Rewrite], ends: Collection[str]) -> list[Rewrite]:
+    """A way, less the steps that make values of an op which neither end has and no step looks for:
+    whatever followed from such a value follows from what it was made of.
+
+    ends: the ops of both.
+    """
+    looked_for = set(chain.from_iterable(_ops(p) for s in way for p in s.rule.patterns))
+    for op in sorted({s.after.op for s in way} - looked_for - set(ends)):
+        makers = [s for s in way if any(n.op == op for n in _made(s))]
+        if all(s.after.op == op for s in makers):
+            way = [s for s in way if s not in makers]
+    return way
+
+
+def _made(step: Rewrite) -> list[Node]:
+    given = set(topological([step.before]))
+    return [n for n in topological([step.after]) if n not in given]
+
+
+def _ops(pattern: Term) -> Iterator[str]:
+    if isinstance(pattern, App):
+        yield pattern.op
+        yield from chain.from_iterable(map(_ops, pattern.args))
 
 
 def short(node: Node, depth: int) -> str:
