@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 import refold
 from refold import pipeline, twin
@@ -136,3 +137,54 @@ def test_the_order_that_no_result_follows_is_not_compared() -> None:
                 assert got.stride() == expected.stride()
             assert refold.status(fast).fast
     assert len(twin.state_of(fast).programs) == 1
+
+
+class Masked(nn.Module):
+    """Results of whole numbers and masks follow these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.fc(x).relu().masked_fill(mask > 1, 0.0), mask * 2 + 1, mask.float()
+
+
+class OfBytes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.conv(x.float() / 255))
+
+
+class ImageAndTime(OfBytes):
+    """What is beside an image may lie otherwise, too."""
+
+    def forward(self, x: torch.Tensor, t: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return super().forward(x), torch.tanh(t) * 2
+
+
+IMAGES = torch.randint(0, 255, (2, 3, 8, 8), dtype=torch.uint8)
+OTHERS = {
+    "mask": (Masked, (torch.randn(4, 5, 6), torch.randint(0, 4, (4, 5, 6)))),
+    "bytes": (OfBytes, (IMAGES,)),
+    "time": (ImageAndTime, (IMAGES / 7, torch.randn(2, 5))),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_results_lie_as_eagers_do_whatever_kind_of_argument_lies_otherwise(name: str) -> None:
+    cls, given = OTHERS[name]
+    fast = refold.optimize(cls().eval(), *given, measure=False)
+    turned = given[-1].mT.contiguous().mT
+    if turned.dim() == 4:
+        turned = turned.contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        for last in (given[-1], turned, given[-1]):
+            results = fast(*given[:-1], last), twin.original(fast)(*given[:-1], last)
+            for got, expected in zip(*map(pytree.tree_leaves, results), strict=True):
+                torch.testing.assert_close(got, expected)
+                assert got.stride() == expected.stride()
+            assert refold.status(fast).fast, refold.status(fast)

@@ -109,18 +109,19 @@ def with_orders(module: torch.nn.Module, example: Example, c: Captured) -> Captu
     """`c` that knows the orders of dimensions in which arguments lie, where results follow them.
 
     What a forward draws follows them, too. Of images that is known in the two orders that images
-    have (`with_other_layouts`). Of others eager is asked, with each argument in another order than
-    the example's.
+    have (`with_other_layouts`). Of others, whole numbers and masks among them, eager is asked, with
+    each in another order than the example's.
     """
     tensors = _tensors(module, example, c)
     if draws_of(c.graph.nodes()):
         asked = {i: v for i, v in enumerate(tensors) if v.layout is torch.strided}
-    elif any(map(is_image, tensors)):
-        asked = {i: v for i, v in enumerate(tensors) if is_image(v)} if c.fixed_layout else {}
     else:
-        asked = {i: v for i, v in enumerate(tensors) if _has_order(v)}
-        if not asked or not _follows(module, example, c):
-            return c
+        others = {i: v for i, v in enumerate(tensors) if _has_order(v)}
+        asked = {i: v for i, v in enumerate(tensors) if is_image(v)} if c.fixed_layout else {}
+        if others and _follows(module, example, c):
+            asked |= others
+    if not asked:
+        return c
     return replace(c, orders={i: _refold_order(v) for i, v in asked.items()})
 
 
@@ -143,13 +144,14 @@ def _in_rows(value: torch.Tensor) -> bool:
 
 
 def _has_order(value: Any) -> bool:
+    """Whether a tensor that is no image may lie in several orders of its dimensions."""
     plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    return plain and value.is_floating_point() and sum(n > 1 for n in value.shape) > 1
+    return plain and not is_image(value) and sum(n > 1 for n in value.shape) > 1
 
 
 def _follows(module: torch.nn.Module, example: Example, c: Captured) -> bool:
-    """Whether results, but for those that are views of arguments, lie otherwise in memory where the
-    arguments do. What raises an error then is taken to."""
+    """Whether results, but for those that are views of arguments, lie otherwise in memory where
+    arguments that are no images do. What raises an error then is taken to."""
     parts = example.args, dict(example.kwargs)
     found = []
     try:
@@ -176,11 +178,13 @@ def _address(value: Any) -> int | None:
 
 
 def _turned(v: torch.Tensor) -> torch.Tensor:
-    """The same values in another order of the dimensions."""
+    """The same values in another order of the dimensions, as of images where it may hold such."""
     if not _has_order(v):
         return v
     if not _in_rows(v):
         return v.contiguous()
+    if v.dim() in _FORMATS:
+        return v.contiguous(memory_format=_FORMATS[v.dim()])
     back = (*reversed(range(v.dim())),)
     return v.permute(back).contiguous().permute(back)
 
