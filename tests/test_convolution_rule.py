@@ -87,7 +87,17 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
         "tf32",
         None,
     ),
-    "transposed volumes of few products": (LARGER_VOLUMES, "tf32", ("ieee", "features32")),
+    "transposed volumes of few products": (LARGER_VOLUMES, "tf32", ("tf32", "features32")),
+    "8 channels by steps of four": (
+        replace(ONE, channels=8, features=64, kernel=(6, 6), strides=(4, 4), made=(32, 32)),
+        "tf32",
+        ("ieee", "features64"),
+    ),
+    "3 channels by 7 x 7, steps of two": (
+        replace(ONE, channels=3, features=64, kernel=(7, 7), strides=(2, 2), made=(64, 64)),
+        "tf32",
+        ("ieee", "features64"),
+    ),
     "transposed volumes of 108 products in fp32": (
         replace(LARGER_VOLUMES, channels=32, features=64),
         "ieee",
@@ -138,6 +148,14 @@ COMPUTES = {
     "transposed, twice the features": (
         replace(LARGER, features=128, images=4, sizes=(24, 24)),
         "tf32",
+    ),
+    "volumes of one channel by steps of two": (
+        replace(LARGER_VOLUMES, images=1, channels=1, features=16, sizes=(3, 3, 3)),
+        "tf32",
+    ),
+    "volumes by two taps and steps of two": (
+        replace(LARGER_VOLUMES, images=1, channels=64, kernel=(2, 2, 2), sizes=(8, 8, 8)),
+        "ieee",
     ),
     "volumes by steps of two": (
         replace(LARGER_VOLUMES, images=1, channels=32, features=64, sizes=(2, 2, 2)),

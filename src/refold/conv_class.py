@@ -27,11 +27,19 @@ _PLACES_OF_SOME, _PLACES_OF_FEW = 1024, 32768
 
 def kind_of(convolution: Convolution, allowed: str) -> str:
     """The accuracy of what the library is taken to compute, "ieee" or "tf32"."""
-    if convolution.depth < LEAST_TF32 or is_plain(convolution):
+    if is_plain(convolution):
+        return "ieee"
+    if convolution.depth < LEAST_TF32 and not _is_spread(convolution):
         return "ieee"
     if convolution.images * prod(convolution.sizes) < least_places(convolution):
         return "ieee"
     return allowed
+
+
+def _is_spread(c: Convolution) -> bool:
+    """Is it a transposed one of volumes, by steps and by more than two taps a side? The library
+    computes it in TF32 however few channels and places there are."""
+    return c.transposed and len(c.sizes) > 2 and min(c.strides) > 1 and min(c.kernel) > 2
 
 
 def is_plain(c: Convolution) -> bool:
@@ -44,8 +52,7 @@ def least_places(c: Convolution) -> int:
     """From how many places of all its images on the library is taken to use TF32, of a convolution
     of such channels, features and kernels; 0 where it does for any."""
     if c.transposed:
-        by_steps = len(c.sizes) > 2 and min(c.strides) > 1
-        return 0 if by_steps else -(-_LEAST_TRANSPOSED // c.features)
+        return 0 if _is_spread(c) else -(-_LEAST_TRANSPOSED // c.features)
     each = c.channels // c.groups
     if len(c.sizes) != 2 or each >= _MANY:
         return 0

@@ -80,6 +80,9 @@ _MOST_PHASES = 4
 _TRANSPOSED, _FEW_TRANSPOSED = 256, 64
 # channels up to which volumes were, whose vectors the library leaves empty (files 6, 24, 27, 48)
 _CHANNELS_OF_VOLUMES = 4
+# channels and products up to which images by steps were, in fp32: file 65 of level 2 took 1257 us
+# for 2021, resnet18 2001 for 2219 by its first one, of 3 channels by 7 x 7
+_CHANNELS_BY_STEPS, _DEPTH_BY_STEPS = 8, 288
 # how much of a strip's tile is full at least along a row, of a transposed one's, and of features,
 # where ours were measured to be ahead: files 1, 91 and 21 of KernelBench's level 2
 _LEAST_OF_ROW, _LEAST_TRANSPOSED, _LEAST_FEATURES = 0.75, 0.5, 0.5
@@ -245,9 +248,9 @@ def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choic
 def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     """Strips of rows, for convolutions like those of which they were measured to take less than
     the library's call and a kernel for what follows, transposed ones too; patches for other
-    transposed ones and for volumes of few channels like those of which they took less than three
-    quarters of the call's time; plain arithmetic where each channel is by itself; the library for
-    the rest (docs/convolution.md)."""
+    transposed ones, for volumes of few channels and for such images by steps, like those of which
+    they took less than three quarters of the call's time; plain arithmetic where each channel is by
+    itself; the library for the rest (docs/convolution.md)."""
 
     def full(size: int, tile: int, least: float = 0.75) -> bool:
         return size >= least * -(-size // tile) * tile
@@ -259,9 +262,12 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
             # without tensor cores the library took six times as long of 500 products (file 78)
             few = is_plain(c) or products <= (_TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED)
             few = few and len(c.sizes) > 1 and min(c.strides) > 1
-        else:  # of three channels the library computes fp32, whatever is allowed
+        elif max(c.strides) == 1:  # of three channels the library computes fp32
             kind = "ieee"
-            few = c.channels <= _CHANNELS_OF_VOLUMES and len(c.sizes) > 2 and max(c.strides) == 1
+            few = c.channels <= _CHANNELS_OF_VOLUMES and len(c.sizes) > 2
+        else:
+            few = c.channels <= _CHANNELS_BY_STEPS and c.depth <= _DEPTH_BY_STEPS
+            few = few and len(c.sizes) == 2 and min(c.strides) > 1
         if c.groups > 1 or not few or each > 64:
             return None
         if not STRIPS.requires <= features:  # it was timed on Hopper alone
