@@ -71,7 +71,13 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
         ("ieee", "features16"),
     ),
     "volumes of 3 channels by steps": (replace(VOLUMES, strides=(2, 2, 2)), "tf32", None),
-    "volumes of 16 channels, few features": (replace(VOLUMES, channels=16), "tf32", None),
+    "volumes of 16 channels, few features": (
+        replace(VOLUMES, channels=16),
+        "tf32",
+        ("tf32", "features16"),
+    ),
+    "the same, spread apart": (replace(VOLUMES, channels=16, dilations=(2, 2, 2)), "tf32", None),
+    "the same in fp32": (replace(VOLUMES, channels=16), "ieee", None),
     "volumes, short rows": (
         replace(VOLUMES, channels=8, features=64),
         "tf32",

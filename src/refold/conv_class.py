@@ -23,13 +23,15 @@ _LEAST_TRANSPOSED = 4608 * 64
 # channels of a group from which on it does so of any images, and places from which on of fewer
 _MANY, _FEW = 60, 32
 _PLACES_OF_SOME, _PLACES_OF_FEW = 1024, 32768
+_FEW_CHANNELS, _FEW_FEATURES = 4, 16
 
 
 def kind_of(convolution: Convolution, allowed: str) -> str:
     """The accuracy of what the library is taken to compute, "ieee" or "tf32"."""
     if is_plain(convolution):
         return "ieee"
-    if convolution.depth < LEAST_TF32 and not _is_spread(convolution):
+    some = _is_spread(convolution) or _is_of_few_features(convolution)
+    if convolution.depth < LEAST_TF32 and not some:
         return "ieee"
     if convolution.images * prod(convolution.sizes) < least_places(convolution):
         return "ieee"
@@ -40,6 +42,15 @@ def _is_spread(c: Convolution) -> bool:
     """Is it a transposed one of volumes, by steps and by more than two taps a side? The library
     computes it in TF32 however few channels and places there are."""
     return c.transposed and len(c.sizes) > 2 and min(c.strides) > 1 and min(c.kernel) > 2
+
+
+def _is_of_few_features(c: Convolution) -> bool:
+    """Is it one of volumes of four channels or more to sixteen features by three taps a side? The
+    library computes it in TF32 however few places there are; to more features, of large volumes, it
+    does not."""
+    shape = not c.transposed and len(c.sizes) > 2 and c.groups == 1 and set(c.kernel) == {3}
+    plain = max(c.strides) == 1 and max(c.dilations) == 1
+    return shape and plain and c.channels >= _FEW_CHANNELS and c.features == _FEW_FEATURES
 
 
 def is_plain(c: Convolution) -> bool:
