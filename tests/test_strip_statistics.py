@@ -91,6 +91,24 @@ def test_statistics_of_some_places_are_others() -> None:
     assert mode.plan is not None and not mode.plan.groups[0].reductions
 
 
+def test_statistics_of_what_these_make_leave_them_where_they_are() -> None:
+    """The mean of normalised values is of no convolution's values: its kernel does not have it."""
+
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(5, CHANNELS, 3), nn.GroupNorm(4, CHANNELS)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.norm(torch.sin(self.conv(x)))).mean((1, 2, 3))
+
+    x = torch.randn(3, 5, 20, 130)
+    mode, _ = plan_of(Mean().eval(), x, choice("ieee", "slim", STRIPS), SM_90)
+    assert mode.plan is not None
+    taken = [n.op for n in mode.plan.groups[0].reductions]
+    assert taken == ["mean", "var"]
+
+
 @pytest.mark.parametrize("of", ["mean", "sum", "both", "groups", "image", "batch"])
 def test_statistics_are_those_of_the_values(of: str) -> None:
     torch.manual_seed(0)

@@ -156,4 +156,25 @@ KERNELS: Mapping[str, Row] = {
     "tests/test_patch_channels.py::test_a_fault_is_seen": Row(
         "Each is compiled; others are seen by the same comparison.", ("a warp is left out",)
     ),
+    "tests/test_patch_statistics.py::test_statistics_are_those_of_the_values": Row(
+        "Each is compiled for the emulator; of groups all is asked that follows.", ("groups",)
+    ),
+    "tests/test_patch_statistics.py::test_every_tile_takes_them": Row(
+        "Each is compiled for the emulator; the other tests take one tile.", ("tf32-features64-*",)
+    ),
+    "tests/test_patch_statistics.py::test_values_are_stored_beside_them": Row(
+        "Each is compiled for the emulator; batch norm stores values, too."
+    ),
+    "tests/test_patch_statistics.py::test_an_origin_far_away_does_not_cancel": Row(
+        "Each is compiled for the emulator; a fault is seen near zero, too."
+    ),
+    "tests/test_patch_statistics.py::test_of_equal_values_they_are_exact": Row(
+        "It is compiled for the emulator."
+    ),
+    "tests/test_patch_statistics.py::test_what_is_not_finite_is_where_eager_has_it": Row(
+        "It is compiled for the emulator."
+    ),
+    "tests/test_patch_statistics.py::test_a_fault_is_seen": Row(
+        "Seven faults are compiled for the emulator; the test that finds them has a case here."
+    ),
 }

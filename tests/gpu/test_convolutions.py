@@ -250,6 +250,28 @@ def test_statistics_of_channels(
     check_strips(module, torch.randn(6, channels, *size, device="cuda"), kind, tile)
 
 
+BY_PATCHES = (
+    # tile, convolution, what is said of its channels, size
+    ("features64", nn.ConvTranspose3d(32, 64, 3, 2, 1, 1), "batch", (8, 16, 32)),
+    ("features32", nn.ConvTranspose3d(16, 24, 3, 2, 1), "both", (7, 20, 33)),
+    ("features32", nn.ConvTranspose2d(24, 28, 3, 2), "groups", (61, 40)),
+    ("features16", nn.ConvTranspose3d(3, 16, 3, 2, 1), "mean", (16, 32, 32)),
+)
+
+
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("said", BY_PATCHES, ids=lambda p: f"{p[0]}-{p[2]}")
+def test_statistics_of_channels_by_patches(
+    said: tuple[str, nn.Module, str, tuple[int, ...]], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    torch.manual_seed(0)
+    tile, conv, of, size = said
+    module = Statistics(copy.deepcopy(conv), of).cuda().eval()
+    x = torch.randn(6, conv.in_channels, *size, device="cuda")
+    check_strips(module, x, kind, tile, PATCHES)
+
+
 @pytest.mark.parametrize("kind", ["ieee", "tf32"])
 @pytest.mark.parametrize("long", [True, False])
 @pytest.mark.parametrize("wide", [64, 100, 33])

@@ -49,7 +49,7 @@ def make_plan(
     graph, called = as_calls(graph, device.device.toolchain == "cpp")
     storage = storage.moved(called)
     plain, known = graph, storage
-    refused: set[Node] = set()  # convolutions whose kernels take no statistics after all
+    refused: set[Node] = set()  # values of which no kernel takes statistics after all
     alone: set[Node] = set()  # what no kernel takes whole
     while True:
         graph, moved, statistics = of_channels(plain, device, refused)

@@ -45,14 +45,15 @@ def of_channels(
     graph: Graph, device: DeviceModel, refused: Container[Node] = ()
 ) -> tuple[Graph, Mapping[Node, Node], dict[Node, Node]]:
     """The same function where reductions of what a convolution makes follow from statistics of each
-    channel of an image; what became of each node; and these statistics, with their convolutions.
+    channel of an image; what became of each node; and these statistics, with the values that they
+    are of in the graph that is given.
 
-    refused: convolutions that are left as they are.
+    refused: values whose reductions are left as they are.
     """
     nodes = graph.nodes()
-    convolutions = [n for n in nodes if n.op in CONVOLUTIONS and n not in refused]
+    convolutions = [n for n in nodes if n.op in CONVOLUTIONS]
     taking = {c for c in convolutions if any(f.takes_statistics(c, device) for f in FAMILIES)}
-    found = _found(graph, taking) if taking else {}
+    found = _found(graph, taking, refused) if taking else {}
     if not found:
         return graph, {n: n for n in nodes}, {}
     done: dict[Node, Node] = {}
@@ -61,16 +62,16 @@ def of_channels(
         if n in found:
             taken = found[n]
             value, statistics = _joined(n, done[taken.value], taken)
-            made |= dict.fromkeys(statistics, taken.conv)
+            made |= dict.fromkeys(statistics, taken.value)
             done[n] = value
         else:
             done[n] = rebuild(n, tuple(done[i] for i in n.inputs))
     joined = graph.with_roots(done[r] for r in graph.roots())
     there = set(joined.nodes())
-    return joined, done, {n: conv for n, conv in made.items() if n in there}
+    return joined, done, {n: value for n, value in made.items() if n in there}
 
 
-def _found(graph: Graph, taking: set[Node]) -> dict[Node, _Taken]:
+def _found(graph: Graph, taking: set[Node], refused: Container[Node]) -> dict[Node, _Taken]:
     """The reductions that follow so, where that reads less than kernels of rows would."""
     readers: dict[Node, list[Node]] = {}
     for n in graph.nodes():
@@ -83,7 +84,7 @@ def _found(graph: Graph, taking: set[Node]) -> dict[Node, _Taken]:
         x = n.inputs[0]
         while x.op == "reshape":
             (x,) = x.inputs
-        conv = _convolution_of(x)
+        conv = None if x in refused else _convolution_of(x)
         if conv is None or conv not in taking:
             continue
         places = len(conv["strides"])

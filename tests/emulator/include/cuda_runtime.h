@@ -57,6 +57,7 @@ inline float __int_as_float(int x) { return emulator::same_bits<float>(x); }
 inline float __uint_as_float(unsigned x) { return emulator::same_bits<float>(x); }
 inline unsigned __float_as_uint(float x) { return emulator::same_bits<unsigned>(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
   const uint64_t both = uint64_t(high) << 32 | low;
   unsigned result = 0;

@@ -44,7 +44,8 @@ class CudaConvolution(CudaKernel):
         return self.plan.schedule.text(MODES[self.plan.kind], self.plan.at_once)
 
     def asked(self) -> str:
-        what = "statistics" if self.takes_statistics else "patches"
+        packs = self.plan.schedule.kernels.packs
+        what = "statistics" if self.takes_statistics and not packs else "patches"
         return f"rf::{what}_workspace_size<{self.schedule()}, {self.struct_name()}>"
 
     @property
@@ -54,7 +55,7 @@ class CudaConvolution(CudaKernel):
 
     def run(self) -> str:
         function = _FUNCTIONS.get(self.plan.schedule.kernels, "convolution")
-        if self.takes_statistics:
+        if self.takes_statistics and function == "convolution":
             function = "convolution_statistics"
         packed = ["w_packed"] if self.is_packed else []
         sizes = [name for name, _ in self.sizes()]

@@ -33,6 +33,7 @@
 #include "convolution.cuh"
 #include "patch_channels.cuh"
 #include "patch_epilogue.cuh"
+#include "patch_statistics.cuh"
 
 namespace rf {
 
@@ -139,6 +140,8 @@ __global__ void __launch_bounds__(S::kThreads, kPatchBlocks<S, typename Body::Wi
   const float4* kernels =
       launch.packed + (long(at.group) * Fragments<S, W>::kSixteens + feature0 / 16) * apart + lane;
 
+  const PatchStatistics<S, W> statistics{staging[warp], lane};
+  if constexpr (Body::kStatistics) statistics.clear();
   int before = 0, used = 0, begun = 0;  // steps of earlier phases; chunks used; phases of this block so far
 #pragma unroll 1
   for (int joined = 0; joined < P::kPhases; joined += kJoined) {
@@ -194,7 +197,7 @@ __global__ void __launch_bounds__(S::kThreads, kPatchBlocks<S, typename Body::Wi
           for (int i = 0; i < 4; i++) none = fmaf(acc[j][mi][n][i], 0.0f, none);
       return !__any_sync(kFullMask, none != 0.0f);
     };
-    if constexpr (kPassesChannels<Body>) {
+    if constexpr (kPassesChannels<Body> || Body::kStatistics) {
 #pragma unroll
       for (int mi = 0; mi < S::kMI; mi++) {
         if (finite(mi)) continue;
@@ -220,10 +223,17 @@ __global__ void __launch_bounds__(S::kThreads, kPatchBlocks<S, typename Body::Wi
           __syncwarp();
         }
       };
-      const PatchChannels<S, Body> channels{body, staging + (warp - beside)};
-      channels.reduce(acc, epilogue, beside);
-      if constexpr (Body::kStoresValues) store(channels);
-      else channels.store_places(epilogue, beside);
+      if constexpr (Body::kStatistics) {
+        epilogue.values(body, acc, feature0);
+        statistics.template add<Body::kSpread>(acc, epilogue);
+        const Computed<Body> computed{body};
+        if constexpr (Body::kStoresValues) store(StagedValues<Computed<Body>>{computed});
+      } else {
+        const PatchChannels<S, Body> channels{body, staging + (warp - beside)};
+        channels.reduce(acc, epilogue, beside);
+        if constexpr (Body::kStoresValues) store(channels);
+        else channels.store_places(epilogue, beside);
+      }
     } else {
 #pragma unroll
       for (int mi = 0; mi < S::kMI; mi++) {
@@ -239,6 +249,7 @@ __global__ void __launch_bounds__(S::kThreads, kPatchBlocks<S, typename Body::Wi
     }
   }
   cp_async_wait<0>();
+  if constexpr (Body::kStatistics) store_statistics<S, W>(launch, PatchTile<S, W>(launch, read_ctaid_x()), staging);
   launch_dependent_grids();
 }
 
@@ -275,9 +286,34 @@ template <class S, class W> Error choose_box(PatchLaunch& l, size_t& shared) {
   return shared ? nullptr : error("a patch of %d channels does not fit shared memory", S::kChunk);
 }
 
+// Of what `patches` is given.
+template <class S, class W>
+Error patch_launch_of(PatchLaunch& l, size_t& shared, const float* x, long count, long deep, long high, long wide,
+                      long places, const Device& device) {
+  using Shape = PatchShape<S, W>;
+  RF_TRY(images_of<W>(l.images, x, count, deep, high, wide, places));
+  RF_TRY((choose_box<S, W>(l, shared)));
+  l.lanes = 32;
+  while (l.lanes < S::kThreads && l.lanes < l.plane) l.lanes *= 2;
+  const long boxes = count * l.boxes_deep * l.boxes_high * l.boxes_wide, phases = Phases<W>::kPhases / Shape::kJoined;
+  l.splits = static_cast<int>(boxes * W::kGroups * Shape::kTiles >= 2L * device.processors ? 1 : phases);
+  return nullptr;
+}
+
+// What statistics are merged from: of each channel of an image.
+inline long partials_of(const PatchLaunch& l) { return long(l.boxes_deep) * l.boxes_high * l.boxes_wide * l.splits; }
+
 template <class S, class Body>
-Error patches_workspace_size(WorkspaceSize& size, long, long, long, long, long) {
-  size.scratch = Fragments<S, typename Body::Window>::bytes();
+Error patches_workspace_size(WorkspaceSize& size, long count, long deep, long high, long wide, long places) {
+  using W = typename Body::Window;
+  size.scratch = Fragments<S, W>::bytes();
+  if (!Body::kStatistics || count == 0 || places == 0) return nullptr;
+  Device device;
+  RF_TRY(current_device(device));
+  PatchLaunch l{};
+  size_t shared;
+  RF_TRY((patch_launch_of<S, W>(l, shared, nullptr, count, deep, high, wide, places, device)));
+  size.scratch += sizeof(float4) * static_cast<size_t>(count * W::kGroups * W::kFeatures * partials_of(l));
   return nullptr;
 }
 
@@ -287,6 +323,7 @@ template <class S, class Body>
 Error patches(const Body& body, const float* x, const float* w, long count, long deep, long high, long wide,
               long places, bool aligned, const Workspace& work, cudaStream_t stream) {
   using W = typename Body::Window;
+  using Shape = PatchShape<S, W>;
   if (count == 0 || places == 0) return nullptr;
   Device device;
   RF_TRY(current_device(device));
@@ -294,29 +331,32 @@ Error patches(const Body& body, const float* x, const float* w, long count, long
     return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major,
                  device.minor);
   PatchLaunch l{};
-  RF_TRY(images_of<W>(l.images, x, count, deep, high, wide, places));
-  l.w = w, l.packed = static_cast<const float4*>(work.scratch);
-  l.in_fours = aligned && places % 4 == 0;
   size_t shared;
-  RF_TRY((choose_box<S, W>(l, shared)));
-  l.lanes = 32;
-  while (l.lanes < S::kThreads && l.lanes < l.plane) l.lanes *= 2;
-  using Shape = PatchShape<S, W>;
-  const long boxes = count * l.boxes_deep * l.boxes_high * l.boxes_wide;
-  const long blocks = boxes * W::kGroups * Shape::kTiles, phases = Phases<W>::kPhases / Shape::kJoined;
-  l.splits = static_cast<int>(blocks >= 2L * device.processors ? 1 : phases);
-  unsigned grid, pack_grid;
-  RF_TRY(grid_of(blocks * l.splits, grid));
-  const long fragments = Fragments<S, W>::bytes() / 16;
-  RF_TRY(grid_of(blocks_of(fragments, 256), pack_grid));
+  RF_TRY((patch_launch_of<S, W>(l, shared, x, count, deep, high, wide, places, device)));
   auto* to = static_cast<float4*>(work.scratch);
+  l.w = w, l.packed = to;
+  l.in_fours = aligned && places % 4 == 0;
+  const long fragments = Fragments<S, W>::bytes() / 16;
+  l.statistics = to + fragments;
+  unsigned grid, pack_grid;
+  RF_TRY(grid_of(count * partials_of(l) * W::kGroups * Shape::kTiles, grid));
+  RF_TRY(grid_of(blocks_of(fragments, 256), pack_grid));
   RF_TRY(launch(pack_fragments<S, W>, pack_grid, 256, 0, stream, LaunchMode::overlapping, "packing kernels", w, to,
                 fragments));
   static std::atomic<uint64_t> allowed{0};
   auto* kernel = convolution_patches<S, Body>;
   RF_TRY(allow_shared(kernel, Shape::kMost, device, allowed));
-  return launch(kernel, grid, S::kThreads, shared, stream, LaunchMode::overlapping, "launching the convolution", l,
-                body);
+  RF_TRY(launch(kernel, grid, S::kThreads, shared, stream, LaunchMode::overlapping, "launching the convolution", l,
+                body));
+  if constexpr (Body::kStatistics) {
+    const long channels = count * W::kGroups * W::kFeatures;
+    unsigned merge_grid;
+    RF_TRY(grid_of(blocks_of(channels, kStatisticsThreads / 32), merge_grid));
+    return launch(merge_statistics<Body>, merge_grid, kStatisticsThreads, 0, stream, LaunchMode::overlapping,
+                  "launching the end of statistics", body, static_cast<const float4*>(l.statistics), channels,
+                  static_cast<int>(partials_of(l)));
+  }
+  return nullptr;
 }
 
 }  // namespace rf

@@ -45,6 +45,7 @@ struct PatchLaunch {
   int patch_high, patch_wide, plane, pitch;  // elements of a patch: of an axis, of a channel; from channel to channel
   int lanes;                                 // threads that load a channel, a power of two
   int splits;                                // blocks that share the phases of a tile
+  float4* statistics;                        // where kernels work that take them: patch_statistics.cuh
 };
 
 // --- instructions ------------------------------------------------------------------------------------
@@ -127,12 +128,14 @@ __global__ void __launch_bounds__(256) pack_fragments(const float* w, float4* pa
 template <class S, class W> struct PatchTile {
   long image;
   int group, tile, split;   // tile: of the group's features
+  int box;                  // of an image
   int deep, high, wide;     // where the box begins
   RF_FN PatchTile(const PatchLaunch& l, int block) {
     using Shape = PatchShape<S, W>;
     split = block % l.splits, block /= l.splits;
     tile = block % Shape::kTiles, block /= Shape::kTiles;
     group = block % W::kGroups, block /= W::kGroups;
+    box = block % (l.boxes_deep * l.boxes_high * l.boxes_wide);
     wide = block % l.boxes_wide << l.log_wide, block /= l.boxes_wide;
     high = block % l.boxes_high << l.log_high, block /= l.boxes_high;
     deep = block % l.boxes_deep * (S::kTileCols >> l.log_wide >> l.log_high);

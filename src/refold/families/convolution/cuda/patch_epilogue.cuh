@@ -49,6 +49,10 @@ template <class S, class W> struct PatchEpilogue {
     return {(runs.d + q_d) * P::Deep::kPhases + phase.deep, (runs.h + q_h) * P::High::kPhases + phase.high,
             (runs.w + q_w) * kWideStride + (kJoined > 1 ? joined : phase.wide)};
   }
+  RF_FN bool has(int joined, int place) const {
+    const PlaceAt at = place_of(joined, place);
+    return at.d < l.images.made_deep && at.h < l.images.made_high && at.w < l.images.made_wide;
+  }
   // The element of a result; one that there is, where the place lies outside.
   RF_FN long element_of(int joined, int place) const {
     const Images& m = l.images;
