@@ -182,3 +182,26 @@ def test_a_cache_of_views_may_grow() -> None:
         x = torch.randn(5, 1, 16)
         torch.testing.assert_close(fast(x, longer), model(x, longer))
         assert refold.status(fast).fast, refold.status(fast).reason
+
+
+class Joined(nn.Module):
+    """Two arguments of whatever widths, side by side, as the children of a tree."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 6)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(torch.cat([a, b], -1)))
+
+
+def test_joined_inputs_whose_widths_vary_are_no_error() -> None:
+    """A part of a weight cannot be told to lie in it where the part varies."""
+    torch.manual_seed(0)
+    model = Joined().eval()
+    fast = refold.optimize(model, torch.randn(2, 6), torch.randn(2, 6), measure=False)
+    with torch.no_grad():
+        for widths in ((6, 6), (5, 7)):
+            args = [torch.randn(3, n) for n in widths]
+            torch.testing.assert_close(fast(*args), model(*args))
+            assert refold.status(fast).fast, refold.status(fast).reason

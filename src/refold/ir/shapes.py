@@ -139,8 +139,11 @@ def narrow(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     shape = list(inputs[0].shape)
     axis, start, length = _axis(attrs["axis"]), attrs["start"], attrs["length"]
     size = shape[axis]
-    if isinstance(size, int) and not 0 <= start <= start + length <= size:
-        raise ValueError(f"slice {start}..{start + length} of a size of {size}")
+    if isinstance(size, int):
+        # whether a part that varies lies within a size that does not, nothing says
+        known = isinstance(start, int) and isinstance(length, int)
+        if not known or not 0 <= start <= start + length <= size:
+            raise ValueError(f"slice {start}..{start + length} of a size of {size}")
     shape[axis] = length
     return tuple(shape), inputs[0].dtype
 

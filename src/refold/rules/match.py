@@ -108,10 +108,11 @@ def _holds(rule: Rule, condition: Callable[..., bool] | None, found: Binding) ->
 
 
 def replacement(rule: Rule, found: Binding) -> tuple[Node, ...] | None:
-    """The right side on the bound values; None where an op does not take them."""
+    """The right side on the bound values; None where an op does not take them, or where that cannot
+    be decided: sizes that vary are not compared."""
     try:
         made = rule.rhs(**arguments(rule, found))
-    except ValueError:
+    except (ValueError, TypeError):
         return None
     terms = made if isinstance(made, tuple) else (made,)
     return tuple(t.node for t in terms)
