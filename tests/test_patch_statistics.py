@@ -56,6 +56,18 @@ def test_every_tile_takes_them(
     assert error(module, taken(module, x, tile, kind), x) < (1e-3 if kind == "tf32" else 1e-6)
 
 
+def test_statistics_alone_are_of_fp32() -> None:
+    """What they normalise is computed in another way, with other roundings than TF32's."""
+    x, conv = torch.randn(2, 3, 6, 9, 17), nn.ConvTranspose3d(3, 16, 3, 2, 1)
+    way = choice("tf32", "features16", PATCHES)
+    cases = ((Statistics(conv, "both"), "ieee"), (Normed(conv, nn.GroupNorm(4, 16)), "tf32"))
+    for module, kind in cases:
+        mode, _ = plan_of(module.eval(), x, way)
+        assert mode.plan is not None
+        kernels = (g.kernel for g in mode.plan.groups if g.family == "convolution")
+        assert [k.kind for k in kernels if k is not None] == [kind]
+
+
 def test_ordinary_ones_of_few_features_take_none() -> None:
     x = torch.randn(4, 3, 9, 37, 37)
     for tile, features in (("features16", 16), ("features32", 24)):
