@@ -19,6 +19,7 @@ ORDER = [
     "rules",
     "schedule",
     "patches",
+    "conv_class",
     "convolve",
     "devices",
     "price",

@@ -10,10 +10,7 @@ docs/decisions/0029-which-class-of-accuracy.md.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from refold.convolve import Convolution
+from typing import Protocol
 
 # of a sum's products, from how many on the library is taken to use TF32 (72 of 8 channels: fp32;
 # 576 of 64: TF32), and of a transposed volume's taps a side up to how many (file 78 of level 2)
@@ -24,6 +21,31 @@ _LEAST_TRANSPOSED = 4608 * 64
 _MANY, _FEW = 60, 32
 _PLACES_OF_SOME, _PLACES_OF_FEW = 1024, 32768
 _FEW_CHANNELS, _FEW_FEATURES = 4, 16
+
+
+class Convolution(Protocol):
+    """What is asked of a convolution: `convolve.Convolution`."""
+
+    @property
+    def images(self) -> int: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def features(self) -> int: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+    @property
+    def kernel(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def dilations(self) -> tuple[int, ...]: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def transposed(self) -> bool: ...
 
 
 def kind_of(convolution: Convolution, allowed: str) -> str:

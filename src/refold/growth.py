@@ -218,7 +218,7 @@ class Growth:
             replace(self.options, tune=False, as_it_is=True),
             bind=lambda text: pipeline.bind_for_class(text, module),
         )
-        kept = {t: result.why_kept(t) for t in (False, True) if not result.serves(t)}
+        kept = {t: _why_kept(result, t) for t in (False, True) if not result.serves(t)}
         if result.text is None:
             return None, kept
         made = twin.program(result.text, type(module))
@@ -305,3 +305,10 @@ def _is_unlike(
             misfit = of_mode or program.namespace._refold_misfit
             return misfit(fast, *given.arguments.values()) is not None
     return False  # the original is kept in this mode
+
+
+def _why_kept(result: pipeline.Result, training: bool) -> str:
+    """Why there are no kernels for a mode, train or eval."""
+    of_mode = "both", "train" if training else "eval"
+    found = [m.kept for m in result.modes if m.kept and m.name in of_mode]
+    return "; ".join(dict.fromkeys(found or result.reasons))

@@ -81,12 +81,6 @@ class Result:
         of_mode = "both", "train" if training else "eval"
         return self.text is not None and any(not m.kept and m.name in of_mode for m in self.modes)
 
-    def why_kept(self, training: bool) -> str:
-        """Why there are no kernels for a mode, train or eval."""
-        of_mode = "both", "train" if training else "eval"
-        found = [m.kept for m in self.modes if m.kept and m.name in of_mode]
-        return "; ".join(dict.fromkeys(found or self.reasons))
-
     @property
     def reasons(self) -> list[str]:
         return [m.kept for m in self.modes if m.kept]
