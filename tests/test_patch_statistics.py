@@ -12,7 +12,14 @@ from refold import introspect, pipeline
 from refold.convolve import PATCHES
 from test_convolutions import choice, fast_of, plan_of, relative
 from test_models import written
-from test_strip_statistics import Normed, Statistics, Variance
+from test_strip_statistics import (
+    Normed,
+    Statistics,
+    Variance,
+    check_not_finite,
+    kinds_of,
+    observed,
+)
 from test_strips import SM_90, error, families
 from tests.emulator.module import emulated
 
@@ -23,6 +30,7 @@ def taken(
     way = choice(kind, tile, PATCHES)
     _, result = written(module, [x], SM_90, convolutions=way)
     assert "kStatistics = true" in (result.text or "")
+    assert kinds_of(result) == {kind}
     return fast_of(module, [x], way, SM_90)
 
 
@@ -51,7 +59,7 @@ def test_every_tile_takes_them(
     kind: str, tile: str, conv: nn.Module, size: tuple[int, ...]
 ) -> None:
     torch.manual_seed(0)
-    module = Statistics(conv, "both").eval()
+    module = observed(conv, kind).eval()
     x = torch.randn(2, conv.in_channels, *size)
     assert error(module, taken(module, x, tile, kind), x) < (1e-3 if kind == "tf32" else 1e-6)
 
@@ -134,14 +142,7 @@ def test_what_is_not_finite_is_where_eager_has_it() -> None:
     conv = nn.ConvTranspose2d(4, 24, 3, 2, padding=1)
     module = nn.Sequential(conv, nn.Softplus(), nn.AdaptiveAvgPool2d(1)).eval()
     x = torch.randn(3, 4, 15, 21)
-    fast = taken(module, x)
-    for value in (torch.nan, torch.inf, -torch.inf):
-        x[0, 1, 6, 9], x[1, 2, 14, 20], x[1, 2, 0, 0] = value, value, value
-        with torch.no_grad():
-            assert introspect.fallback_reason(fast, [x]) is None
-            wanted, got = module(x), fast(x)
-        assert torch.equal(wanted.isnan(), got.isnan())
-        assert torch.equal(wanted.isinf(), got.isinf())
+    check_not_finite(taken(module, x), module, x)
 
 
 # a line of a kernel, and what stands there instead

@@ -10,6 +10,7 @@ from torch import nn
 
 from refold import introspect, pipeline
 from refold.convolve import IMPLICIT, STRIPS
+from refold.plan.convolution import ConvolutionKernel
 from test_convolutions import choice, fast_of, plan_of, relative
 from test_models import written
 from test_strips import SM_90, error, families
@@ -52,7 +53,23 @@ def taken(module: nn.Module, x: torch.Tensor, tile: str = "slim", kind: str = "i
     way = choice(kind, tile, STRIPS)
     _, result = written(module, [x], SM_90, convolutions=way)
     assert "kStatistics = true" in (result.text or "")
+    assert kinds_of(result) == {kind}
     return fast_of(module, [x], way, SM_90)
+
+
+def kinds_of(result: pipeline.Result) -> set[str]:
+    """The classes of accuracy of the kernels of convolutions."""
+    plans = (m.plan for m in result.modes if m.plan is not None)
+    kernels = (g.kernel for p in plans for g in p.groups)
+    return {k.kind for k in kernels if isinstance(k, ConvolutionKernel)}
+
+
+def observed(conv: nn.Module, kind: str, of: str = "both") -> nn.Module:
+    """A module whose statistics are taken in a class of accuracy: in TF32 beside what is stored,
+    since by themselves they are of fp32."""
+    if kind == "tf32":
+        return Normed(conv, nn.GroupNorm(1, int(conv.out_channels)))
+    return Statistics(conv, of)
 
 
 class Instance(nn.Module):
@@ -135,7 +152,7 @@ def test_every_tile_takes_them(
     kind: str, tile: str, conv: nn.Module, size: tuple[int, ...]
 ) -> None:
     torch.manual_seed(0)
-    module = Statistics(conv, "both").eval()
+    module = observed(conv, kind).eval()
     x = torch.randn(2, conv.in_channels, *size)
     assert error(module, taken(module, x, tile, kind), x) < (1e-3 if kind == "tf32" else 1e-6)
 
@@ -200,20 +217,25 @@ def test_of_equal_values_they_are_exact() -> None:
         assert torch.equal(fast(x), value)
 
 
+def check_not_finite(fast: nn.Module, module: nn.Module, x: torch.Tensor) -> None:
+    """Results are NaN and infinite where eager's are, of images with such elements inside and at
+    both ends."""
+    for value in (torch.nan, torch.inf, -torch.inf):
+        x[0, 1, 6, 9], x[1, 2, -1, -1], x[1, 2, 0, 0] = value, value, value
+        with torch.no_grad():
+            assert introspect.fallback_reason(fast, [x]) is None
+            wanted, got = module(x), fast(x)
+        assert torch.equal(wanted.isnan(), got.isnan())
+        assert torch.equal(wanted.isinf(), got.isinf())
+
+
 @pytest.mark.parametrize("of", ["mean", "both"])
 def test_what_is_not_finite_is_where_eager_has_it(of: str) -> None:
     torch.manual_seed(0)
     conv = nn.Conv2d(4, CHANNELS, 3, padding=1)
     module = nn.Sequential(conv, nn.Softplus(), nn.AdaptiveAvgPool2d(1)).eval()
     x = torch.randn(3, 4, 30, 41)
-    fast = taken(module, x)
-    for value in (torch.nan, torch.inf, -torch.inf):
-        x[0, 1, 6, 9], x[1, 2, 29, 40], x[1, 2, 0, 0] = value, value, value
-        with torch.no_grad():
-            assert introspect.fallback_reason(fast, [x]) is None
-            wanted, got = module(x), fast(x)
-        assert torch.equal(wanted.isnan(), got.isnan())
-        assert torch.equal(wanted.isinf(), got.isinf())
+    check_not_finite(taken(module, x), module, x)
 
 
 # a line of a kernel, and what stands there instead

@@ -15,11 +15,12 @@ from typing import Protocol
 # of a sum's products, from how many on the library is taken to use TF32 (72 of 8 channels: fp32;
 # 576 of 64: TF32), and of a transposed volume's taps a side up to how many (file 78 of level 2)
 LEAST_TF32, _MOST_TAPS_TF32 = 512, 4
-# elements of a transposed result by steps of one from which on it does, in places of the image
+# a transposed one's places of the images times its features, from which on it does
 _LEAST_TRANSPOSED = 4608 * 64
 # channels of a group from which on it does so of any images, and places from which on of fewer
 _MANY, _FEW = 60, 32
 _PLACES_OF_SOME, _PLACES_OF_FEW = 1024, 32768
+# of volumes that it computes in TF32 at any size: channels at least, features
 _FEW_CHANNELS, _FEW_FEATURES = 4, 16
 
 
@@ -50,7 +51,7 @@ class Convolution(Protocol):
 
 def kind_of(convolution: Convolution, allowed: str) -> str:
     """The accuracy of what the library is taken to compute, "ieee" or "tf32"."""
-    if is_plain(convolution):
+    if lacks_tensor_cores(convolution):
         return "ieee"
     some = _is_spread(convolution) or _is_of_few_features(convolution)
     if convolution.depth < LEAST_TF32 and not some:
@@ -75,7 +76,7 @@ def _is_of_few_features(c: Convolution) -> bool:
     return shape and plain and c.channels >= _FEW_CHANNELS and c.features == _FEW_FEATURES
 
 
-def is_plain(c: Convolution) -> bool:
+def lacks_tensor_cores(c: Convolution) -> bool:
     """Does the library compute without tensor cores? Transposed volumes by more than four taps a
     side, however many products there are."""
     return c.transposed and len(c.sizes) > 2 and max(c.kernel) > _MOST_TAPS_TF32

@@ -2,9 +2,7 @@
 accurate they have to be.
 
 PyTorch's flag for convolutions, which is not the one for products, allows TF32. Whether its library
-then uses TF32 hangs on the convolution: of few products an element it does not, where that was
-measured (72 of 8 channels: fp32; 576 of 64: TF32). What is written without measuring is accurate to
-fp32 in between.
+then uses TF32 hangs on the sizes: conv_class.py.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from refold import patches
-from refold.conv_class import is_plain, kind_of
+from refold.conv_class import kind_of, lacks_tensor_cores
 from refold.schedule import PROCESSORS, Kernels, Schedule, schedules
 
 IMPLICIT = Kernels(
@@ -260,7 +258,8 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
         products = c.depth / prod(c.strides)  # of an element of the result
         if c.transposed:
             # without tensor cores the library took six times as long of 500 products (file 78)
-            few = is_plain(c) or products <= (_TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED)
+            most = _TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED
+            few = lacks_tensor_cores(c) or products <= most
             few = few and len(c.sizes) > 1 and min(c.strides) > 1
         elif max(c.strides) == 1:  # file 8 of level 2, of TF32: 1067 us, the library 1757
             some = kind == "tf32" and each <= LEAST_FEATURES and c.channels > 3

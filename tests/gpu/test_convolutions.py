@@ -18,7 +18,7 @@ from test_models import written
 from test_patch_channels import Passes
 from test_random_convolutions import Through, check_as_accurate, drawn, drawn_of_all
 from test_strip_channels import Reduced
-from test_strip_statistics import Statistics
+from test_strip_statistics import observed
 from test_strips import Enlarged, Pooled
 
 pytestmark = pytest.mark.gpu
@@ -246,7 +246,7 @@ def test_statistics_of_channels(
 ) -> None:
     tile, features, of, size = said
     channels = channels_of(kind, monkeypatch)
-    module = Statistics(nn.Conv2d(channels, features, 3), of).cuda().eval()
+    module = observed(nn.Conv2d(channels, features, 3), kind, of).cuda().eval()
     check_strips(module, torch.randn(6, channels, *size, device="cuda"), kind, tile)
 
 
@@ -267,7 +267,7 @@ def test_statistics_of_channels_by_patches(
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
     torch.manual_seed(0)
     tile, conv, of, size = said
-    module = Statistics(copy.deepcopy(conv), of).cuda().eval()
+    module = observed(copy.deepcopy(conv), kind, of).cuda().eval()
     x = torch.randn(6, conv.in_channels, *size, device="cuda")
     check_strips(module, x, kind, tile, PATCHES)
 
