@@ -68,3 +68,5 @@ def test_the_cache_is_shown_and_cleared(home: Path, capsys: pytest.CaptureFixtur
     assert cli.main(["cache", "--clear"]) == 0
     assert capsys.readouterr().out == "3.0 MiB removed\n"
     assert not library.exists() and not (home / "schedules.json").exists() and stranger.exists()
+    assert cli.main(["cache"]) == 0
+    assert capsys.readouterr().out == f"nothing is kept in {home}/libraries or {home}\n"

@@ -66,6 +66,19 @@ def test_another_system_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) 
     assert refold.optimize and __import__("refold").pipeline.default_target() == "cpu"
 
 
+def test_without_pytorch_the_command_says_so_in_one_line() -> None:
+    source = str(Path(refold.__file__).parents[1])
+    lines = (
+        f"import sys; sys.path.append({source!r})",
+        "from refold.entry import main; exit(main())",
+    )
+    # -S: without the installed packages
+    command = [sys.executable, "-I", "-S", "-c", "\n".join(("from sys import exit", *lines))]
+    done = subprocess.run([*command, "doctor"], capture_output=True, text=True, check=False)
+    said = "refold: PyTorch is missing here: pip install 'torch>=2.11'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
 def test_the_compiler_of_a_wheel_is_found_where_there_is_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

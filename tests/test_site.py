@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -95,21 +97,39 @@ def test_a_script(path: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(path)], cwd=tmp_path, check=True)
 
 
-def test_types(tmp_path: Path) -> None:
-    """A user's file by the package's own types, which is right but for its last line."""
+USER = """import torch
+import refold
+layer = torch.nn.Linear(2, 2)
+fast: torch.nn.Linear = refold.optimize(layer, torch.randn(1, 2), progress=print)
+own: torch.nn.Linear = refold.original(fast)
+is_fast: bool = refold.status(fast).fast
+accepted: bool = refold.judge("ref.py", "fast.py").accepted
+wrong: int = refold.status(fast)
+refold.nothing
+"""
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_types(tmp_path: Path, checker: str) -> None:
+    """A user's file by the package's own types, which is right but for its last two lines."""
     user = tmp_path / "user.py"
-    lines = (
-        *("import torch", "import refold", "layer = torch.nn.Linear(2, 2)"),
-        "fast: torch.nn.Linear = refold.optimize(layer, torch.randn(1, 2), progress=print)",
-        "is_fast: bool = refold.status(fast).fast",
-        'accepted: bool = refold.judge("ref.py", "fast.py").accepted',
-        "wrong: int = refold.original(fast)",
-    )
-    user.write_text("\n".join(lines) + "\n")
+    user.write_text(USER)
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(user)]
-    found = {**os.environ, "MYPYPATH": str(ROOT / "src")}
+    if checker == "pyright":
+        found = shutil.which("pyright")
+        if found is None:
+            pytest.skip("no pyright on PATH (pip install pyright): types are not asked of it")
+        command = [found, "--pythonpath", sys.executable, str(user)]
+        settings = {"extraPaths": [str(ROOT / "src")]}
+        (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+        command[-1:] = ["-p", str(tmp_path)]
     done = subprocess.run(
-        command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    said = [line for line in done.stdout.splitlines() if ": error:" in line]
-    assert len(said) == 1 and said[0].startswith(f"{user.name}:7:"), done.stdout
+    lines = re.findall(rf"{user.name}:(\d+):[^\n]*error:?", done.stdout)
+    assert lines == ["8", "9"], done.stdout

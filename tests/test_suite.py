@@ -99,7 +99,9 @@ def test_killed_at_random_moments_and_resumed_the_rows_are_the_same(tmp_path, ti
     suite_tasks.run(folder, tmp_path / "whole", jobs=2)
     draw = random.Random(0)
     command = [sys.executable, suite_tasks.OWN, "run", folder, tmp_path / "broken", "2"]
-    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(temporary)}
     kills, rows = 0, tmp_path / "broken" / "rows.jsonl"
     for _ in range(times):
         running = subprocess.Popen(list(map(str, command)), env=path, start_new_session=True)
@@ -117,6 +119,9 @@ def test_killed_at_random_moments_and_resumed_the_rows_are_the_same(tmp_path, ti
     while left_behind() and time.monotonic() < end:
         time.sleep(0.05)
     assert left_behind() == []
+    while (files := list(temporary.glob("refold_suite_*"))) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert files == []
     assert kills > times // 2
     suite_tasks.run(folder, tmp_path / "broken", jobs=2)
     whole, broken = (

@@ -25,26 +25,28 @@ def unsupported() -> str | None:
     return f"refold runs on Linux; {sys.platform} is not supported, nor are Windows, macOS and ROCm"
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__ and (problem := unsupported()) is not None:
-        raise ImportError(problem)
-    # loaded when asked for: the judge must be usable without the optimizer
-    if name == "optimize":
-        from refold.api import optimize
+if not TYPE_CHECKING:  # a name that there is not is an error for type checkers, too
 
-        return optimize
-    if name == "explain":
-        from refold.backend import explain
+    def __getattr__(name: str) -> Any:
+        if name in __all__ and (problem := unsupported()) is not None:
+            raise ImportError(problem)
+        # loaded when asked for: the judge must be usable without the optimizer
+        if name == "optimize":
+            from refold.api import optimize
 
-        return explain
-    if name == "original":
-        from refold.twin import original
+            return optimize
+        if name == "explain":
+            from refold.backend import explain
 
-        return original
-    if name == "status":
-        from refold.introspect import status
+            return explain
+        if name == "original":
+            from refold.twin import original
 
-        return status
-    if name == "judge":
-        return importlib.import_module("refold.judge")  # the package can be called
-    raise AttributeError(f"refold has no attribute {name!r}; it offers {', '.join(__all__)}")
+            return original
+        if name == "status":
+            from refold.introspect import status
+
+            return status
+        if name == "judge":
+            return importlib.import_module("refold.judge")  # the package can be called
+        raise AttributeError(f"refold has no attribute {name!r}; it offers {', '.join(__all__)}")

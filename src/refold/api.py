@@ -102,7 +102,7 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         introspect.keep(module, "REFOLD_DISABLE is set")
         return module
     if isinstance(module, torch.nn.Module):
-        module = twin.original(module)  # type: ignore[assignment]
+        module = twin.original(module)
     else:
         kind = type(module).__name__
         raise OptimizeError(f"expected a torch.nn.Module, got a {kind}: wrap it in one")

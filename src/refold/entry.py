@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import sys
 
 from refold import unsupported
 
+NO_TORCH = "PyTorch is missing here: pip install 'torch>=2.11'"
+
 
 def main() -> int:
     """See `refold.cli.main`. The judge's fork server imports PyTorch for seconds, and so does this
     process: they do it side by side."""
-    if (problem := unsupported()) is not None:
+    problem = unsupported()
+    if problem is None and importlib.util.find_spec("torch") is None:
+        problem = NO_TORCH
+    if problem is not None:
         print(f"refold: {problem}", file=sys.stderr)
         return 1
     # torch.export asks SymPy again and again of what a model with many sizes assumes: its usual

@@ -15,11 +15,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 
 from refold.emit.load import load_text
+
+M = TypeVar("M", bound=torch.nn.Module)
 
 
 class Program:
@@ -174,16 +176,16 @@ def original_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
     return cls.__mro__[1] if "_refold_twin" in vars(cls) else cls
 
 
-def original(fast: torch.nn.Module) -> torch.nn.Module:
+def original(fast: M) -> M:
     """The module that a twin was made of, or one of its class with the very same attributes."""
     if not is_twin(fast):
         return fast
     held = state_of(fast).original
-    module = held() if held is not None else None
-    if module is not None and module.__dict__ is fast.__dict__:
-        return module
+    found = held() if held is not None else None
+    if found is not None and found.__dict__ is fast.__dict__:
+        return cast(M, found)
     cls = original_class(type(fast))
-    module = cls.__new__(cls)
+    module = cast(M, cls.__new__(cls))
     object.__setattr__(module, "__dict__", fast.__dict__)
     return module
 

@@ -184,19 +184,19 @@ def _libraries(root: str) -> list[tuple[Path, int]]:
 
 def cache(args: argparse.Namespace) -> int:
     """Print what is kept from one process to the next, or remove it."""
-    gone = 0
-    for root in _refold_roots():
-        for folder, size in _libraries(root):
-            if not args.clear:
-                print(f"{size / 2**10:8.0f} KiB  {folder}")
-        if args.clear:
-            gone += _refold_forget(root, 0)
-    tuned = cache_path()
+    roots, tuned = _refold_roots(), cache_path()
     if args.clear:
+        gone = sum(_refold_forget(root, 0) for root in roots)
         if tuned.exists():
             gone += tuned.stat().st_size
             tuned.unlink()
         print(f"{gone / 2**20:.1f} MiB removed")
-    elif tuned.exists():
-        print(f"{tuned.stat().st_size / 2**10:8.0f} KiB  {tuned}")
+        return 0
+    kept = [found for root in roots for found in _libraries(root)]
+    if tuned.exists():
+        kept.append((tuned, tuned.stat().st_size))
+    for path, size in kept:
+        print(f"{size / 2**10:8.0f} KiB  {path}")
+    if not kept:
+        print(f"nothing is kept in {' or '.join(dict.fromkeys([*roots, str(tuned.parent)]))}")
     return 0

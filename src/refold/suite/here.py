@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,13 +40,13 @@ class Running:
 @dataclass
 class _Job(Running):
     process: subprocess.Popen[bytes] = field(kw_only=True)
-    folder: tempfile.TemporaryDirectory[str] = field(kw_only=True)
+    folder: Path = field(kw_only=True)  # the supervisor's
     device: Device = field(kw_only=True)
     token: str = field(kw_only=True)
 
     def look(self) -> None:
         with contextlib.suppress(OSError):
-            self.step = Path(self.folder.name, "step").read_text()[:80] or self.step
+            self.step = Path(self.folder, "step").read_text()[:80] or self.step
 
 
 class Here:
@@ -75,8 +76,8 @@ class Here:
         device = self._leases.take()
         if device is None:
             return False
-        folder = tempfile.TemporaryDirectory(prefix="refold_suite_")
         token = secrets.token_hex(16)
+        folder = Path(tempfile.gettempdir(), f"refold_suite_{token}")
         output = self.files / f"{task.file}.py"
         output.unlink(missing_ok=True)
         spec = {
@@ -86,8 +87,8 @@ class Here:
             "secret": int(self.ask.key(task), 16),  # the same draws when it runs again
             "eager_seconds": self.ask.eager_seconds,
             "output": str(output.resolve()),
-            "report": str(Path(folder.name, "report")),
-            "step": str(Path(folder.name, "step")),
+            "report": str(folder / "report"),
+            "step": str(folder / "step"),
         }
         supervised = {
             "command": [*self.work, json.dumps(spec)],
@@ -96,7 +97,8 @@ class Here:
             "seconds": self.ask.seconds,
             "memory": self.ask.memory,
             "token": token,
-            "end": str(Path(folder.name, "end")),
+            "folder": str(folder),
+            "end": str(folder / "end"),
         }
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", supervisor.__file__, json.dumps(supervised)],
@@ -132,13 +134,13 @@ class Here:
             job.look()
             row = self._row(job)
             self._jobs.remove(job)
-            job.folder.cleanup()
+            shutil.rmtree(job.folder, ignore_errors=True)
             self._leases.give(job.device)
             yield job.task, row
 
     def _row(self, job: _Job) -> Row:
         try:
-            end = json.loads(Path(job.folder.name, "end").read_text())
+            end = json.loads(Path(job.folder, "end").read_text())
         except (OSError, ValueError):  # its supervisor was killed
             _end_bearers(job.token)
             end = {"code": None, "ended": "lost", "seconds": time.monotonic() - job.began}
@@ -146,7 +148,7 @@ class Here:
         (self.logs / f"{job.task.file}.log").write_text(end.pop("said", ""))
         report: dict[str, Any] | None = None
         with contextlib.suppress(OSError, ValueError):
-            report = json.loads(Path(job.folder.name, "report").read_text())
+            report = json.loads(Path(job.folder, "report").read_text())
         row = ended_row(end, report, self.ask, self.logs / f"{job.task.file}.log")
         row["measured"] |= {k: end[k] for k in ("seconds", "peak") if k in end}
         row["measured"] |= {"step": job.step, "machine": machine()}
@@ -164,7 +166,7 @@ class Here:
                 job.process.kill()
                 _end_bearers(job.token)
             _close(job.process)
-            job.folder.cleanup()
+            shutil.rmtree(job.folder, ignore_errors=True)
         self._jobs.clear()
         self._leases.close()
 

@@ -9,8 +9,9 @@ environment is ended, too. It does so when the command ends, when a limit is pas
 to (SIGTERM), and when its own parent is gone, however that ended: standard input closes then.
 
 It writes one JSON object to the file `end`: `code` of the command (negative: a signal), `ended`
-(empty, "time", "memory", "stopped"), `seconds`, `peak` bytes of memory, `said`: what the command
-printed, the middle left out where it is long.
+(empty, "time", "memory", "stopped", "gone": the parent), `seconds`, `peak` bytes of memory, `said`:
+what the command printed, the middle left out where it is long. The folder of the task's files is
+made first. Where the parent is gone nobody reads them, and the folder is removed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -138,8 +140,8 @@ def reap(child: int) -> int | None:
 
 
 def supervise(spec: dict[str, Any]) -> dict[str, Any]:
-    """spec: command, environment, seconds, memory (bytes), token, processors (or none), and the
-    file `end`."""
+    """spec: command, environment, seconds, memory (bytes), token, processors (or none), `folder` of
+    the task's files, and in it the file `end`."""
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans come to us
     told: list[bool] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -167,8 +169,10 @@ def supervise(spec: dict[str, Any]) -> dict[str, Any]:
             printed.add(more)
             if not more:
                 waited.remove(out)
-        if told or (0 in ready and not os.read(0, 1 << 10)):
+        if told:
             ended = "stopped"
+        elif 0 in ready and not os.read(0, 1 << 10):
+            ended = "gone"
         now = time.monotonic()
         if now - looked < _LOOK:  # who prints all the time is not looked at all the time
             continue
@@ -191,7 +195,11 @@ def supervise(spec: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     spec = json.loads(sys.argv[1])
+    os.mkdir(spec["folder"], 0o700)
     found = supervise(spec)
+    if found["ended"] == "gone":
+        shutil.rmtree(spec["folder"], ignore_errors=True)
+        return
     partial = f"{spec['end']}.partial"
     with open(partial, "w") as file:
         json.dump(found, file)
