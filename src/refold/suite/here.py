@@ -129,12 +129,14 @@ class Here:
     def finished(self) -> Iterator[tuple[Task, Row]]:
         """The rows of tasks that have ended since."""
         for job in list(self._jobs):
-            if job.process.poll() is None:
+            if job.process.poll() is None and not Path(job.folder, "end").exists():
                 continue
             job.look()
             row = self._row(job)
             self._jobs.remove(job)
-            shutil.rmtree(job.folder, ignore_errors=True)
+            _close(job.process)
+            job.process.wait()  # it removes the folder
+            shutil.rmtree(job.folder, ignore_errors=True)  # unless it was killed
             self._leases.give(job.device)
             yield job.task, row
 
@@ -144,7 +146,6 @@ class Here:
         except (OSError, ValueError):  # its supervisor was killed
             _end_bearers(job.token)
             end = {"code": None, "ended": "lost", "seconds": time.monotonic() - job.began}
-        _close(job.process)
         (self.logs / f"{job.task.file}.log").write_text(end.pop("said", ""))
         report: dict[str, Any] | None = None
         with contextlib.suppress(OSError, ValueError):
@@ -159,13 +160,13 @@ class Here:
         for job in self._jobs:
             with contextlib.suppress(OSError):
                 job.process.send_signal(signal.SIGTERM)
+            _close(job.process)
         for job in self._jobs:
             try:
                 job.process.wait(30.0)
             except subprocess.TimeoutExpired:
                 job.process.kill()
                 _end_bearers(job.token)
-            _close(job.process)
             shutil.rmtree(job.folder, ignore_errors=True)
         self._jobs.clear()
         self._leases.close()

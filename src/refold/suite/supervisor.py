@@ -9,9 +9,9 @@ environment is ended, too. It does so when the command ends, when a limit is pas
 to (SIGTERM), and when its own parent is gone, however that ended: standard input closes then.
 
 It writes one JSON object to the file `end`: `code` of the command (negative: a signal), `ended`
-(empty, "time", "memory", "stopped", "gone": the parent), `seconds`, `peak` bytes of memory, `said`:
-what the command printed, the middle left out where it is long. The folder of the task's files is
-made first. Where the parent is gone nobody reads them, and the folder is removed.
+(empty, "time", "memory", "stopped"), `seconds`, `peak` bytes of memory, `said`: what the command
+printed, the middle left out where it is long. It makes the folder of the task's files, and removes
+it when the parent has read them and closes standard input, or is gone.
 """
 
 from __future__ import annotations
@@ -169,10 +169,8 @@ def supervise(spec: dict[str, Any]) -> dict[str, Any]:
             printed.add(more)
             if not more:
                 waited.remove(out)
-        if told:
+        if told or (0 in ready and not os.read(0, 1 << 10)):
             ended = "stopped"
-        elif 0 in ready and not os.read(0, 1 << 10):
-            ended = "gone"
         now = time.monotonic()
         if now - looked < _LOOK:  # who prints all the time is not looked at all the time
             continue
@@ -197,13 +195,13 @@ def main() -> None:
     spec = json.loads(sys.argv[1])
     os.mkdir(spec["folder"], 0o700)
     found = supervise(spec)
-    if found["ended"] == "gone":
-        shutil.rmtree(spec["folder"], ignore_errors=True)
-        return
     partial = f"{spec['end']}.partial"
     with open(partial, "w") as file:
         json.dump(found, file)
     os.replace(partial, spec["end"])
+    while os.read(0, 1 << 10):
+        pass
+    shutil.rmtree(spec["folder"], ignore_errors=True)
 
 
 if __name__ == "__main__":
