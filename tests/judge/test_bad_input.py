@@ -67,6 +67,7 @@ def test_outputs_that_are_always_nan_have_no_power(tmp_path: Path) -> None:
     files = (tmp_path / "ref.py", tmp_path / "cand.py")
     verdict = judge(*files, only="numerics", quick=True, device="cpu")
     assert verdict.status is Status.INCONCLUSIVE, verdict.failures
+    assert verdict.summary.startswith("INCONCLUSIVE: no input tells right from wrong (")
 
 
 def test_a_reference_that_hangs_is_given_up(

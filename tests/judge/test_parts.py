@@ -30,6 +30,7 @@ from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure
 from refold.judge.wire import answers, place
 from refold.judge.wire.host import Host
+from refold.report import commands
 
 SOURCE = Path(refold.judge.__file__).parent
 
@@ -110,6 +111,10 @@ def test_a_task_without_power_is_inconclusive(tmp_path: Path) -> None:
     )
     assert verdict.status is refold.judge.Status.INCONCLUSIVE
     assert not verdict.accepted and any("no power" in n for n in verdict.notes)
+    told = "INCONCLUSIVE: no input tells right from wrong (the output does not depend on the input)"
+    assert verdict.summary == told
+    refused = commands._refused(verdict)  # what `refold optimize` says
+    assert refused == f"the judge cannot tell whether the kernels are right ({told})"
 
 
 def test_same_seed_same_errors() -> None:

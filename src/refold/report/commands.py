@@ -219,7 +219,7 @@ def _optimized(
     if apart and judge is not None and made.text is not None:
         verdict = first = judged(made.text)
         if not _passes(verdict, made):
-            reason = f"the judge rejected the kernels ({verdict.summary})"
+            reason = _refused(verdict)
             return with_facts(_keep(reference, output, reason, [], verdict), made, reason)
     if made.text is not None and options.measure:
         result = pipeline.timed(made, module, inputs, *given, options, step)
@@ -232,7 +232,7 @@ def _optimized(
     if verdict is None or result.text != made.text:
         verdict = judged(result.text)
     if not _passes(verdict, result):
-        reason = f"the judge rejected the kernels ({verdict.summary})"
+        reason = _refused(verdict)
         return with_facts(_keep(reference, output, reason, [], verdict), result)
     step("timing the folds")
     times = times_of(module, inputs, result, target.device, device)
@@ -261,6 +261,12 @@ def _passes(verdict: Verdict, result: Result) -> bool:
     """Accepted; or without power to tell, where the model's output does not depend on its input."""
     constant = any(d.optimized and d.optimized.independent_outputs for d in result.derivations)
     return verdict.accepted or (verdict.status is Status.INCONCLUSIVE and constant)
+
+
+def _refused(verdict: Verdict) -> str:
+    blind = verdict.status is Status.INCONCLUSIVE
+    said = "cannot tell whether the kernels are right" if blind else "rejected the kernels"
+    return f"the judge {said} ({verdict.summary})"
 
 
 def _seen_by(verdict: Verdict, full: bool) -> str:

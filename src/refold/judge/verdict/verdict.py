@@ -189,7 +189,11 @@ class Verdict:
         if self.failures:
             first = self.failures[0]
             head += f" by {first.test} ({first.case}): {first.detail}"
-        elif self.timing is not None:
+            return head
+        if self.status is Status.INCONCLUSIVE:
+            why = "; ".join(self.task.reasons) or "a trivial answer would pass"
+            head += f": no input tells right from wrong ({why})"
+        if self.timing is not None:
             t = self.timing
             head += f", {t.speed.value} {t.ratio:.2f}x [{t.ratio_low:.2f}, {t.ratio_high:.2f}]"
         return head
