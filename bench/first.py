@@ -42,8 +42,10 @@ print(json.dumps([imported - begun, done - ready, emitted._refold_problem]))
 def once(folder: Path, name: str, environment: dict[str, str]) -> tuple[float, float]:
     """Seconds of the import and of the first result."""
     run = [sys.executable, "-B", "-c", RUN, name]
-    environment = environment | {"PYTHONPATH": str(folder)}
-    done = subprocess.run(run, env=environment, check=True, capture_output=True, text=True)
+    # where it stands Python looks first
+    done = subprocess.run(
+        run, cwd=folder, env=environment, check=True, capture_output=True, text=True
+    )
     imported, first, problem = json.loads(done.stdout)
     if problem is not None:
         raise SystemExit(f"no kernels: {problem}")

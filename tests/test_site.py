@@ -83,8 +83,6 @@ def test_the_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.ipynb")), ids=lambda p: p.stem)
 def test_a_notebook(path: Path, tmp_path: Path) -> None:
     """Its code, cell by cell in one process; IPython is not needed."""
-    import json
-
     cells = json.loads(path.read_text())["cells"]
     code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
     assert code and all(c["outputs"] == [] for c in cells if c["cell_type"] == "code")
