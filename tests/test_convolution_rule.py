@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from refold.conv_class import kind_of
-from refold.convolve import Convolution, far_ahead
+from refold.conv_rules import far_ahead
+from refold.convolve import Convolution
 from refold.devices import DEVICES
+from refold.flat import FLAT
 from test_convolutions import HOPPER, TARGET
 
 ONE = Convolution(128, 64, 128, 1, (128, 128), (126, 126), (3, 3), (1, 1), (0, 0), (1, 1))
@@ -23,23 +25,59 @@ VOLUMES = Convolution(
 LARGER_VOLUMES = replace(
     VOLUMES, channels=16, features=32, strides=(2, 2, 2), output_padding=(0, 0, 0)
 )
-FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or the library
+FLAT_BROAD = ("tf32", "broad", "flat")
+# a convolution, what PyTorch's flag allows -> class, tile and kernels, or the library
+FAR_AHEAD = {
     "64 channels": (ONE, "tf32", ("tf32", "broad")),
     "8 channels": (replace(ONE, channels=8, features=64), "tf32", ("ieee", "slim")),
     "fp32 of 64 channels": (ONE, "ieee", None),  # kernels and rows as hi and lo do not fit
     "3 channels": (replace(ONE, channels=3), "tf32", None),
-    "narrow rows": (replace(ONE, sizes=(68, 68), made=(66, 66)), "tf32", None),
-    "short rows": (replace(ONE, sizes=(58, 58), made=(56, 56)), "tf32", ("tf32", "joined")),
-    "shorter rows": (replace(ONE, sizes=(30, 30), made=(28, 28)), "tf32", ("tf32", "joined")),
+    "narrow rows": (replace(ONE, sizes=(68, 68), made=(66, 66)), "tf32", FLAT_BROAD),
+    "short rows": (replace(ONE, sizes=(58, 58), made=(56, 56)), "tf32", FLAT_BROAD),
+    "shorter rows": (replace(ONE, sizes=(30, 30), made=(28, 28)), "tf32", FLAT_BROAD),
     "rows that fill half of what is joined": (
         replace(ONE, sizes=(38, 38), made=(36, 36)),
         "tf32",
-        None,
+        FLAT_BROAD,
     ),
-    "few rows": (replace(ONE, images=2), "tf32", None),
+    "few rows": (replace(ONE, images=2), "tf32", FLAT_BROAD),
+    "few places": (replace(ONE, images=1), "tf32", None),
     "a step of two": (replace(ONE, strides=(2, 2), made=(126, 126)), "tf32", None),
     "half a tile of features": (replace(ONE, features=32), "tf32", ("tf32", "slim")),
     "a quarter of a tile of features": (replace(ONE, features=16), "tf32", None),
+    "many channels": (replace(ONE, channels=512), "tf32", FLAT_BROAD),
+    "many channels, small images": (
+        replace(ONE, channels=512, features=512, sizes=(7, 7), made=(7, 7), paddings=(1, 1)),
+        "tf32",
+        FLAT_BROAD,
+    ),
+    "many channels, no more than is padded": (
+        replace(
+            ONE,
+            channels=512,
+            features=512,
+            sizes=(2, 2),
+            made=(2, 2),
+            paddings=(2, 2),
+            dilations=(2, 2),
+        ),
+        "tf32",
+        None,
+    ),
+    "many channels in fp32": (replace(ONE, channels=512), "ieee", None),
+    "transposed by steps of one, many channels": (
+        replace(
+            ONE,
+            channels=64,
+            kernel=(5, 5),
+            paddings=(1, 1),
+            sizes=(32, 32),
+            made=(34, 34),
+            output_padding=(0, 0),
+        ),
+        "tf32",
+        FLAT_BROAD,
+    ),
     "one tap": (replace(ONE, kernel=(1, 1)), "tf32", None),
     "each channel by itself": (EACH, "tf32", ("ieee", "columns")),
     "each channel by itself, few places": (replace(EACH, images=1, made=(50, 50)), "tf32", None),
@@ -91,7 +129,7 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
     "volumes of more channels than fit": (
         replace(VOLUMES, channels=64, features=64),
         "tf32",
-        None,
+        ("tf32", "slim", "flat"),
     ),
     "transposed volumes of few products": (LARGER_VOLUMES, "tf32", ("tf32", "features32")),
     "8 channels by steps of four": (
@@ -126,7 +164,8 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
 def test_by_default_ours_compute_what_they_were_measured_to_be_ahead_of(case: str) -> None:
     c, allowed, expected = FAR_AHEAD[case]
     way = far_ahead(allowed, HOPPER)(c)
-    assert (None if way is None else (way.kind, way.schedule.tile)) == expected
+    flat = () if way is None or way.schedule.kernels is not FLAT else ("flat",)
+    assert (None if way is None else (way.kind, way.schedule.tile, *flat)) == expected
     assert far_ahead(allowed, DEVICES[TARGET].features)(c) is None  # an A100 has no wgmma
 
 

@@ -19,6 +19,7 @@ from agree import check_life
 from refold import introspect, pipeline
 from refold.accuracy.samples import samples_of
 from refold.capture import Example
+from refold.conv_rules import by_rule
 from refold.convolve import (
     DIRECT,
     IMPLICIT,
@@ -27,7 +28,6 @@ from refold.convolve import (
     Algorithm,
     Choice,
     Convolution,
-    by_rule,
     every_schedule,
     takes,
     tile_products,

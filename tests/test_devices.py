@@ -11,7 +11,7 @@ from torch import nn
 
 from refold import pipeline
 from refold.cli import main
-from refold.convolve import by_rule
+from refold.conv_rules import by_rule
 from refold.derive import Options
 from refold.devices import (
     ANY,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from refold.convolve import by_rule
+from refold.conv_rules import by_rule
 from test_convolutions import HOPPER
 from test_models import written
 from test_turned import SM_90

@@ -19,7 +19,8 @@ from refold import logs, twin
 from refold.accuracy.samples import first_line
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept, set_modes
-from refold.convolve import ON_CPU, Algorithm, Choice, Noted, by_rule, by_rule_on_cpu, far_ahead
+from refold.conv_rules import by_rule, by_rule_on_cpu, far_ahead
+from refold.convolve import ON_CPU, Algorithm, Choice, Noted
 from refold.derive import Derivation, Options, captures, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.load import load_text
@@ -43,8 +44,7 @@ class OptimizeError(Exception):
     """Optimizing failed; the text is one line for the user."""
 
 
-# convolutions of a model that are timed where nobody asked for it: each is compiled several times
-_MOST_TIMED_ON_GPU = 3
+_MOST_TIMED_ON_GPU = 3  # convolutions where nobody asked for it: each is compiled several times
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ INSTRUCTIONS: dict[str, str | None] = {
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes": "copy_tile",
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     ".multicast::cluster": "copy_tile_to_all",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes": "copy_bytes",
     "cp.async.cg.shared.global": "copy_async",
     "cp.async.ca.shared.global": "copy_word_async",
     "cp.async.commit_group;": "copy_commit",

@@ -109,6 +109,20 @@ void copy_box(const TensorMap map, Block& block, uint32_t to, long x, long y, ui
     end_phase(block, *b);
   });
 }
+void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  Block& block = *self().block;
+  unsigned char* there = shared_bytes(block, to, 16);
+  auto* b = reinterpret_cast<PhaseBarrier*>(shared_bytes(block, barrier, 8));
+  if (to % 16 || reinterpret_cast<uintptr_t>(from) % 16 || bytes % 16 || bytes == 0)
+    fail("a copy of %u bytes to %x, not of multiples of 16", bytes, to);
+  if (to + bytes > kSharedBytes) fail("a copy to shared address %x ends outside", to);
+  std::memset(there, 0xff, bytes);
+  machine().copies.push_back([=, &block] {
+    std::memcpy(there, from, bytes);
+    b->bytes -= 2 * static_cast<int>(bytes);
+    end_phase(block, *b);
+  });
+}
 void copy_tile(uint32_t to, const TensorMap* map, uint32_t barrier, int x, int y) {
   copy_box(*map, *self().block, to, x, y, barrier);
 }

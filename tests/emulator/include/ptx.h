@@ -75,6 +75,7 @@ void barrier_wait(uint32_t at, uint32_t parity);
 void map_shared(uint32_t& to, uint32_t address, uint32_t rank);
 
 // --- the copy engine -----------------------------------------------------------------------------------
+void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier);
 void copy_tile(uint32_t to, const TensorMap* map, uint32_t barrier, int x, int y);
 void copy_tile_to_all(uint32_t to, const TensorMap* map, uint32_t barrier, int x, int y, uint16_t ranks);
 

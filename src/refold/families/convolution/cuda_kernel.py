@@ -6,10 +6,15 @@ from refold.codegen.cuda import CudaKernel, planned
 from refold.codegen.launch import Scope
 from refold.convolve import DIRECT, PATCHES
 from refold.families.convolution.kernel import FORM
+from refold.flat import FLAT
 from refold.plan import Group
 from refold.plan.convolution import ConvolutionKernel, is_statistic
 
-_FUNCTIONS = {PATCHES: "patches", DIRECT: "direct"}  # where it is another than that of the header
+_FUNCTIONS = {
+    PATCHES: "patches",
+    DIRECT: "direct",
+    FLAT: "flat",
+}  # where it is another than that of the header
 MODES = {"ieee": "Ieee", "tf32": "Tf32"}  # the C++ types of the kinds
 
 
@@ -44,8 +49,8 @@ class CudaConvolution(CudaKernel):
         return self.plan.schedule.text(MODES[self.plan.kind], self.plan.at_once)
 
     def asked(self) -> str:
-        packs = self.plan.schedule.kernels.packs
-        what = "statistics" if self.takes_statistics and not packs else "patches"
+        kernels = self.plan.schedule.kernels
+        what = _FUNCTIONS[kernels] if kernels.packs else "statistics"
         return f"rf::{what}_workspace_size<{self.schedule()}, {self.struct_name()}>"
 
     @property

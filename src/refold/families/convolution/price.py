@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from refold import flat
 from refold.convolve import Algorithm, Convolution, takes, tile_products
 from refold.devices import DeviceModel
 from refold.families.prices import computed, moved
@@ -47,4 +48,6 @@ def _busy(c: Convolution, algorithm: Algorithm, device: DeviceModel) -> float:
     """Seconds of its tiles; a rate is that of three products of 16 bits (devices/table.py)."""
     parts = 1.0 if algorithm.kind == "ieee" else 1 / 3
     flops = 2 * tile_products(algorithm.schedule, c)
-    return flops * parts * algorithm.schedule.kernels.slow / device.product_flops
+    seconds = flops * parts * algorithm.schedule.kernels.slow / device.product_flops
+    before = flat.moved(c) / device.bandwidth if algorithm.schedule.kernels is flat.FLAT else 0.0
+    return seconds + before

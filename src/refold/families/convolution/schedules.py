@@ -16,6 +16,7 @@ from refold.convolve import (
 )
 from refold.devices import DeviceModel
 from refold.families.pooling.windows import is_pool
+from refold.flat import FLAT
 from refold.plan.convolution import CONVOLUTION, TURNED, ConvolutionKernel, is_statistic, of_node
 from refold.plan.plan import Group
 from refold.schedule import Schedule, ScheduleChooser
@@ -43,7 +44,7 @@ def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) 
     packed = chosen.kernels in (IMPLICIT, STRIPS)
     form = CONVOLUTION + kind + (TURNED if c.transposed else "")
     packs = ((group.sides[1], form),) if packed else ()
-    at_once = c.at_once(chosen) if chosen.kernels is PATCHES else 0
+    at_once = c.at_once(chosen) if chosen.kernels in (PATCHES, FLAT) else 0
     return replace(group, kernel=ConvolutionKernel(kind, chosen, packs, at_once))
 
 

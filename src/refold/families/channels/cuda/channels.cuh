@@ -152,13 +152,14 @@ __global__ void __launch_bounds__(kChannelThreads)
       channel_pass<decltype(pass)::index, decltype(monoid), V, kSplit>(body, place, row0, count, col, at);
     });
     if (!has) continue;
-    if constexpr (Body::kStores)
+    if constexpr (Body::kStores) {
 #pragma unroll 4
       for (long c = at.group; c < count; c += kSplit) {
         V kept = 0.0f;
         if constexpr (Body::kKept >= 0) kept = body.template term<V>(Step<Body::kKept>{}, place, row0 + c, col);
         body.template store<V>(place, row0 + c, col, kept);
       }
+    }
     if constexpr (Body::kFinalizes)
       if (at.group == 0) body.template finalize<V>(place, outer, col);
   }

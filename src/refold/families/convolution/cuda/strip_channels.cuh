@@ -26,10 +26,11 @@ RF_FN void reduce_row(const ConvolutionLaunch& l, const Body& body, float (&acc)
   static_assert(sizeof(Stage) >= 2 * kPlaces * sizeof(float), "two halves of a stage have a number a place each");
   static_assert(W::kGroups == 1 && W::kFeatures <= S::kTileRows, "a tile has all channels");
   values_of_row(l, body, acc, at, lane);
-  if constexpr (W::kFeatures < S::kTileRows)
+  if constexpr (W::kFeatures < S::kTileRows) {
 #pragma unroll
     for (int i = 0; i < 64; i++)
       if (at.feature0 + fragment_feature(i, lane) >= W::kFeatures) acc[i] = M::identity().w[0];
+  }
   // The i-th is of the place 8 (i / 2) + 2 (lane % 4) + i % 2, of the lane's two features.
   float of[32];
 #pragma unroll

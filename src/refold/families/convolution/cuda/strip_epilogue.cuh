@@ -212,11 +212,13 @@ RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&ac
 #pragma unroll
         for (int b = 0; b < kBatch; b++) {
           const float* from = stage.at[of_stage(b)];
-          if constexpr (InFours) v[b] = Vec4(*reinterpret_cast<const float4*>(from + first));
-          else
+          if constexpr (InFours) {
+            v[b] = Vec4(*reinterpret_cast<const float4*>(from + first));
+          } else {
 #pragma unroll
             for (int e = 0; e < 4; e++)
               v[b].x[e] = from[(first + lead_of(row_of(8 * h + of_stage(b), image)) + e) % kCols];
+          }
         }
 #pragma unroll
         for (int b = 0; b < (Body::kLong ? kBatch : 0); b++) {

@@ -150,7 +150,7 @@ RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, cons
         else x[e] = body.template value<float>(x[e], row, col[e]);
       }
     }
-    if constexpr (kStores && !Whole)  // no load has to wait for a store
+    if constexpr (kStores && !Whole) {  // no load has to wait for a store
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
         const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
@@ -159,6 +159,7 @@ RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, cons
         else if (rows.in[r] && pair < last) body.store(row, ColumnPair<false>{pair, 0, x[1]}, x[0]);
         else if (rows.in[r] && pair == last) body.store(row, pair, x[0]);
       }
+    }
   }
   if constexpr (kStores && Whole) {
     // what is known of g where the loop over groups is unrolled: the rest is added to the row's address once

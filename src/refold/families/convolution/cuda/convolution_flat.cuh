@@ -1,0 +1,437 @@
+// Convolution on Hopper, of stride 1, of many products a sum: an implicit product whose kernels are streamed.
+//
+// Why: strips (convolution_strips.cuh) hold all kernels of their features in shared memory, which more than some 64 channels
+// of 3 x 3 do not fit. Here kernels come stage after stage, and images are read as one long row of places (flat_images.cuh):
+// a tap is an address that is so many places further on, in every row and every image, so that tiles of 256 places need no
+// row to be long. A pass before converts images, once for all taps and features.
+//
+// Roles of the 384 threads, each of which counts the slots by itself:
+//   thread or warpgroup                                              setmaxnreg
+//   warps 0 and 1, a lane: TMA of stages of kernels for a consumer   40
+//   warps 2 and 3, a lane: TMA of windows (of Slim, of a consumer)   40
+//   two consumer warpgroups: wgmma, epilogue                         232   128 sums a thread
+// Broad: both consumers have the same places, each 64 of 128 features. Slim: each has places of its own, the same features.
+// Consumers do not wait for each other: while one stores, the other multiplies.
+//
+// Shared memory of a block (dynamic; bytes):
+//   tables     2 consumers x 256 places x 12    what a place is of an image, and the image's scale
+//   stage      8 warps x 8 features x (64 places + 8) x 4   by which results go from registers to memory
+//   barriers   full and empty of each slot
+//   kernels    2 consumers x slots x 64 features x channels of a window x 2
+//   windows    1 (Slim: 2) x 2 slots x channels x (256 places and what taps reach beyond) x 2
+//
+// Timeline of a consumer (3 x 3; a window has 64 channels):
+//   window 0 there | tap 0 there: 8 wgmma | tap 1 there: 8 wgmma, tap 0 done, its slot released | ... | epilogue
+// All products of a tile are one chain. Where kernels are high and images wide, a window has one row of taps.
+//
+// Elements that are not finite are computed again as convolution_sm80.cuh does; so are all of an image without a scale.
+#pragma once
+#include "convolution.cuh"
+#include "flat_images.cuh"
+#include "strip_epilogue.cuh"
+#include "strip_rows.cuh"
+
+namespace rf {
+
+constexpr int kFlatBarrier = 1;  // and 2: of a consumer's 128 threads
+
+struct FlatTable {
+  int2 at[kFlatPlaces];  // image, place of a result; -1: none
+  float unscale[kFlatPlaces];
+};
+
+template <class S> struct FlatStorage {
+  FlatTable tables[2];
+  alignas(16) Stage<64> stage[8];
+  alignas(8) uint64_t kernels_full[2][S::kMostSlots], kernels_empty[2][S::kMostSlots];
+  uint64_t windows_full[S::kQueues][S::kWindows], windows_empty[S::kQueues][S::kWindows];
+};
+template <class S> constexpr int kFlatFixed = (sizeof(FlatStorage<S>) + 127) / 128 * 128;
+
+// The slot that is next, and which round of all slots that is.
+struct SlotCursor {
+  int slot = 0;
+  uint32_t round = 0;
+  RF_FN void next(int slots) {
+    if (++slot == slots) slot = 0, round ^= 1;
+  }
+};
+
+// What a consumer computes at a time: 64 features of 256 places. All that a block has, one after the other.
+template <class S, class W> struct FlatItems {
+  using Shape = FlatShape<S, W>;
+  const FlatLaunch& l;
+  int consumer;
+  long item;
+  RF_FN FlatItems(const FlatLaunch& l, int consumer)
+      : l(l), consumer(consumer), item(S::kShared ? blockIdx.x : 2L * blockIdx.x + consumer) {}
+  RF_FN bool there() const { return item < l.tiles * W::kGroups * Shape::kFeatureTiles; }
+  RF_FN void next() { item += S::kShared ? long(gridDim.x) : 2L * gridDim.x; }
+  // Tiles of the same places follow one another, so that their windows are read from a cache.
+  RF_FN int tile() const { return static_cast<int>(item % (W::kGroups * Shape::kFeatureTiles)); }
+  RF_FN int group() const { return tile() / Shape::kFeatureTiles; }
+  RF_FN int half() const {  // of the group's tiles of 64 features
+    const int tile_of_group = tile() % Shape::kFeatureTiles;
+    return S::kShared ? 2 * tile_of_group + consumer : tile_of_group;
+  }
+  RF_FN long place0() const { return item / (W::kGroups * Shape::kFeatureTiles) * kFlatPlaces; }
+};
+
+// Windows of an item in the order in which they are used: of taps along the depth and the height, and of channels.
+template <class S, class W, class Use> RF_FN void for_windows(const FlatLaunch& l, const Use& use) {
+#pragma unroll 1
+  for (int deep = 0; deep < W::Deep::kKernel; deep++)
+#pragma unroll 1
+    for (int high = 0; high < W::High::kKernel; high += l.rows_at_once)
+#pragma unroll 1
+      for (int chunk = 0; chunk < FlatShape<S, W>::kChunks; chunk++) use(deep, high, chunk);
+}
+
+template <class S, class W> RF_FN void load_stages(const FlatLaunch& l, FlatStorage<S>& shared, uint32_t kernels, int consumer) {
+  using Shape = FlatShape<S, W>;
+  const uint32_t full = shared_address(shared.kernels_full[consumer]), empty = shared_address(shared.kernels_empty[consumer]);
+  SlotCursor cursor;
+#pragma unroll 1
+  for (FlatItems<S, W> items(l, consumer); items.there(); items.next()) {
+    const long tile = (long(items.group()) * Shape::kHalves + items.half()) * Shape::kChunks;
+    for_windows<S, W>(l, [&](int deep, int high, int chunk) {
+      const int tap0 = (deep * W::High::kKernel + high) * W::Wide::kKernel;
+      const unsigned char* from = l.kernels + ((tile + chunk) * W::kTaps + tap0) * Shape::kStageBytes;
+#pragma unroll 1
+      for (int tap = 0; tap < l.rows_at_once * W::Wide::kKernel; tap++, from += Shape::kStageBytes) {
+        const uint32_t barrier = full + kMbarrierBytes * cursor.slot;
+        mbarrier_wait(empty + kMbarrierBytes * cursor.slot, cursor.round ^ 1);
+        mbarrier_arrive_expect_tx(barrier, Shape::kStageBytes);
+        bulk_load(kernels + cursor.slot * Shape::kStageBytes, from, Shape::kStageBytes, barrier);
+        cursor.next(l.slots);
+      }
+    });
+  }
+}
+
+template <class S, class W> RF_FN void load_windows(const FlatLaunch& l, FlatStorage<S>& shared, uint32_t windows, int consumer) {
+  using Shape = FlatShape<S, W>;
+  constexpr int kOctets = S::kChannels / 8;
+  const uint32_t full = shared_address(shared.windows_full[consumer]), empty = shared_address(shared.windows_empty[consumer]);
+  const int octet_bytes = l.window * 16;
+  SlotCursor cursor;
+#pragma unroll 1
+  for (FlatItems<S, W> items(l, consumer); items.there(); items.next()) {
+    const long place0 = items.place0();
+    const long group0 = long(items.group()) * Shape::kOctets;
+    for_windows<S, W>(l, [&](int deep, int high, int chunk) {
+      const uint32_t barrier = full + kMbarrierBytes * cursor.slot;
+      mbarrier_wait(empty + kMbarrierBytes * cursor.slot, cursor.round ^ 1);
+      mbarrier_arrive_expect_tx(barrier, kOctets * octet_bytes);
+      // of one row of taps, where that one sees the row's least
+      const int high_shift = l.rows_at_once == 1 ? Shape::High::shift(high) : 0;
+      const long first = place0 + long(Shape::Deep::shift(deep)) * l.slice + long(high_shift) * l.pitch;
+      const unsigned char* from = l.images + ((group0 + chunk * kOctets) * l.places + first) * 16;
+      const uint32_t to = windows + cursor.slot * kOctets * octet_bytes;
+#pragma unroll 1
+      for (int o = 0; o < kOctets; o++, from += l.places * 16) bulk_load(to + o * octet_bytes, from, octet_bytes, barrier);
+      cursor.next(S::kWindows);
+    });
+  }
+}
+
+// What places of a tile are of images.
+template <class W> RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, long place0, int thread) {
+  const Images& images = l.of.images;
+  const long count = images.pixels / images.places;
+#pragma unroll 1
+  for (int i = thread; i < kFlatPlaces; i += kWarpgroupThreads) {
+    const FlatPlace at(l, place0 + i);
+    const bool there = at.image < count && at.deep < images.made_deep && at.high < images.made_high && at.wide < images.made_wide;
+    const int place = (at.deep * images.made_high + at.high) * images.made_wide + at.wide;
+    table.at[i] = make_int2(there ? static_cast<int>(at.image) : 0, there ? place : -1);
+    table.unscale[i] = there ? l.ranges[at.image].unscale() : 0.0f;
+  }
+}
+
+// Elements that are not finite once more, in plain fp32. It is rare: one value of each lane after the other.
+template <class W>
+RF_FN void repair_flat(const FlatLaunch& l, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
+#pragma unroll 1
+  for (int i = 0; i < 64; i++) {
+    const int feature = feature0 + fragment_feature(i, lane);
+    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
+    float v[1] = {acc[0]};
+    repair<W>(v, l.of, group, group * W::kFeatures + feature, long(at.x) * l.of.images.places + at.y,
+              at.y >= 0 && feature < W::kFeatures, lane);
+    acc[0] = v[0];
+    rotate(acc);
+  }
+}
+
+// What follows on each element, in registers, so that what belongs to a feature is read once.
+template <class Body>
+RF_FN void values_flat(const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
+  using W = typename Body::Window;
+#pragma unroll
+  for (int i = 0; i < 64; i++) {
+    const int channel = group * W::kFeatures + min(feature0 + fragment_feature(i, lane), W::kFeatures - 1);
+    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
+    acc[i] = body.value(Real(acc[i]), at.x * (long(W::kGroups) * W::kFeatures) + channel, channel, max(at.y, 0));
+  }
+}
+
+// 16 features of 128 places, from registers to memory. feature0: of the group. Long bodies are computed here, few at a time.
+template <class Body>
+RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[64], const FlatTable& table, Stage<64>& stage,
+                      int place0, int group, int feature0, int lane) {
+  using W = typename Body::Window;
+  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
+  constexpr bool kWhole = W::kFeatures % kFlatFeatures == 0;
+#pragma unroll
+  for (int piece = 0; piece < 2; piece++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {  // of eight features
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        const int i = 32 * piece + 4 * j + 2 * h;
+        *reinterpret_cast<float2*>(&stage.at[lane / 4][8 * j + 2 * (lane % 4)]) = make_float2(acc[i], acc[i + 1]);
+      }
+      __syncwarp();
+#pragma unroll 1
+      for (int along = lane; along < 64; along += 32) {
+        const int2 at = table.at[place0 + 64 * piece + along];
+        if (at.y < 0) continue;
+        const int first = feature0 + 8 * h;
+        const long row0 = at.x * kChannels + group * W::kFeatures + first;
+        const auto there = [&](int f) { return kWhole || first + f < W::kFeatures; };
+        float v[8];
+#pragma unroll
+        for (int f = 0; f < 8; f++) v[f] = stage.at[f][along];
+        if constexpr (Body::kLong) {
+#pragma unroll 1
+          for (int f = 0; f < 8; f++) {
+            if (there(f)) v[0] = body.value(Real(v[0]), row0 + f, group * W::kFeatures + first + f, at.y);
+            rotate(v);
+          }
+        }
+        // rows lie `places` apart: one product of 64 bits for all eight
+#pragma unroll
+        for (int f = 0; f < 8; f++)
+          if (there(f)) body.store(row0, at.y + long(f) * l.of.images.places, v[f]);
+      }
+      __syncwarp();
+    }
+}
+
+template <class S, class Body>
+RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& shared, uint32_t kernels, uint32_t windows,
+                        int consumer) {
+  using W = typename Body::Window;
+  using Shape = FlatShape<S, W>;
+  const int queue = S::kShared ? 0 : consumer, thread = threadIdx.x % kWarpgroupThreads, warp = thread / 32, lane = thread % 32;
+  const uint32_t kernels_full = shared_address(shared.kernels_full[consumer]);
+  const uint32_t kernels_empty = shared_address(shared.kernels_empty[consumer]);
+  const uint32_t windows_full = shared_address(shared.windows_full[queue]);
+  const uint32_t windows_empty = shared_address(shared.windows_empty[queue]);
+  FlatTable& table = shared.tables[consumer];
+  const int octet_bytes = l.window * 16;
+  SlotCursor of_kernels, of_windows;
+#pragma unroll 1
+  for (FlatItems<S, W> items(l, consumer); items.there(); items.next()) {
+    named_barrier_sync(kFlatBarrier + consumer, kWarpgroupThreads);  // nobody reads the table of the tile before
+    fill_table<W>(l, table, items.place0(), thread);
+    float acc[2][64];
+    bool add = false;
+    int used_window = -1, used_stage = -1;  // those of the products that are under way
+    for_windows<S, W>(l, [&](int, int, int) {
+      mbarrier_wait(windows_full + kMbarrierBytes * of_windows.slot, of_windows.round);
+      const uint32_t window = windows + of_windows.slot * (S::kChannels / 8) * octet_bytes;
+#pragma unroll 1
+      for (int high = 0; high < l.rows_at_once; high++)
+#pragma unroll 1
+        for (int wide = 0; wide < W::Wide::kKernel; wide++) {
+          const int high_shift = l.rows_at_once == 1 ? 0 : Shape::High::shift(high) * l.pitch;
+          const CoreMatrices a(kernels + of_kernels.slot * Shape::kStageBytes, kFlatFeatures * 16);
+          const CoreMatrices b(window + (high_shift + Shape::Wide::shift(wide)) * 16, octet_bytes);
+          mbarrier_wait(kernels_full + kMbarrierBytes * of_kernels.slot, of_kernels.round);
+          wgmma_fence();
+#pragma unroll
+          for (int octet = 0; octet < S::kChannels / 8; octet += 2) {
+            wgmma_plain(acc[0], a.at(octet * kFlatFeatures * 16), b.at(octet * octet_bytes), add);
+            wgmma_plain(acc[1], a.at(octet * kFlatFeatures * 16), b.at(octet * octet_bytes + 128 * 16), add);
+            add = true;
+          }
+          wgmma_commit_group();
+          wgmma_wait_group<1>();  // those of the tap before are done
+          if (lane == 0) {
+            if (used_stage >= 0) mbarrier_arrive(kernels_empty + kMbarrierBytes * used_stage);
+            if (used_window >= 0 && used_window != of_windows.slot)
+              mbarrier_arrive(windows_empty + kMbarrierBytes * used_window);
+          }
+          used_stage = of_kernels.slot, used_window = of_windows.slot;
+          of_kernels.next(l.slots);
+        }
+      of_windows.next(S::kWindows);
+    });
+    wgmma_wait_group<0>();
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+      for (int i = 0; i < 64; i++) asm volatile("" : "+f"(acc[half][i]));  // not before
+    if (lane == 0) {
+      mbarrier_arrive(kernels_empty + kMbarrierBytes * used_stage);
+      mbarrier_arrive(windows_empty + kMbarrierBytes * used_window);
+    }
+    const int group = items.group(), feature0 = kFlatFeatures * items.half() + 16 * warp;
+    float of_feature[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int feature = feature0 + 8 * h + lane / 4;
+      of_feature[h] = feature < W::kFeatures ? l.of.unscale[group * W::kFeatures + feature] : 0.0f;
+    }
+    named_barrier_sync(kFlatBarrier + consumer, kWarpgroupThreads);  // the table is there
+    if (feature0 >= W::kFeatures) continue;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+#pragma unroll
+      for (int j = 0; j < 16; j++) {
+        const float2 of_place = *reinterpret_cast<const float2*>(&table.unscale[128 * half + 8 * j + 2 * (lane % 4)]);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          acc[half][4 * j + 2 * h] *= of_place.x * of_feature[h];
+          acc[half][4 * j + 2 * h + 1] *= of_place.y * of_feature[h];
+        }
+      }
+      if (__any_sync(kFullMask, !all_finite(acc[half])))
+        repair_flat<W>(l, acc[half], table, 128 * half, group, feature0, lane);
+      if constexpr (!Body::kLong) values_flat(body, acc[half], table, 128 * half, group, feature0, lane);
+      store_flat(l, body, acc[half], table, shared.stage[4 * consumer + warp], 128 * half, group, feature0, lane);
+    }
+  }
+}
+
+template <class S, class Body>
+__global__ void __launch_bounds__(S::kThreads, 1)
+    convolution_flat(const __grid_constant__ FlatLaunch l, const __grid_constant__ Body body) {
+  using W = typename Body::Window;
+  using Shape = FlatShape<S, W>;
+  extern __shared__ __align__(128) unsigned char raw_shared[];
+  auto& shared = *reinterpret_cast<FlatStorage<S>*>(raw_shared);
+  if (threadIdx.x == 0) {
+    for (int c = 0; c < 2; c++)
+      for (int i = 0; i < S::kMostSlots; i++) {
+        mbarrier_init(shared_address(&shared.kernels_full[c][i]), 1);
+        mbarrier_init(shared_address(&shared.kernels_empty[c][i]), 4);
+      }
+    for (int r = 0; r < S::kQueues; r++)
+      for (int i = 0; i < S::kWindows; i++) {
+        mbarrier_init(shared_address(&shared.windows_full[r][i]), 1);
+        mbarrier_init(shared_address(&shared.windows_empty[r][i]), S::kShared ? 8 : 4);
+      }
+    fence_mbarrier_init();
+  }
+  wait_on_dependent_grids();
+  look_in_first_block(body);
+  __syncthreads();
+  launch_dependent_grids();
+  const uint32_t kernels = shared_address(raw_shared) + kFlatFixed<S>, windows = kernels + 2 * l.slots * Shape::kStageBytes;
+  const auto kernels_of = [&](int c) { return kernels + c * l.slots * Shape::kStageBytes; };
+  const auto windows_of = [&](int c) { return windows + (S::kShared ? 0 : c) * S::kWindows * S::kChannels * 2 * l.window; };
+  const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0);  // known to be uniform
+  if (warpgroup == 0) {
+    setmaxnreg_dec<40>();
+    const int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 != 0) return;
+    if (warp < 2) load_stages<S, W>(l, shared, kernels_of(warp), warp);
+    else if (warp - 2 < S::kQueues) load_windows<S, W>(l, shared, windows_of(warp - 2), warp - 2);
+  } else {
+    setmaxnreg_inc<232>();
+    consume_flat<S>(l, body, shared, kernels_of(warpgroup - 1), windows_of(warpgroup - 1), warpgroup - 1);
+  }
+}
+
+// Where what `flat` works with lies in its workspace, in bytes from its begin.
+template <class S, class W> struct FlatWork {
+  static constexpr size_t aligned_to(size_t bytes) { return (bytes + 255) / 256 * 256; }
+  size_t unscale, ranges, images, bytes;
+  FlatWork(const FlatLaunch& l, long count) {
+    using Shape = FlatShape<S, W>;
+    unscale = aligned_to(Shape::kKernelBytes);
+    ranges = unscale + aligned_to(size_t(W::kGroups) * W::kFeatures * sizeof(float));
+    images = ranges + aligned_to(count * sizeof(ImageRange));
+    bytes = images + size_t(W::kGroups) * Shape::kOctets * l.places * 16;
+  }
+};
+
+template <class S, class W>
+Error flat_launch_of(FlatLaunch& l, const float* x, const float* w, long count, long deep, long high, long wide, long places) {
+  using Shape = FlatShape<S, W>;
+  RF_TRY(images_of<W>(l.of.images, x, count, deep, high, wide, places));
+  l.of.w = w;
+  const Images& m = l.of.images;
+  const long pitch = wide + Shape::Wide::kPad, slice = (high + Shape::High::kPad) * pitch;
+  const long image = (deep + Shape::Deep::kPad) * slice;
+  if (image > INT32_MAX || count > INT32_MAX)
+    return error("images of %ld x %ld x %ld: more than 2^31 - 1 places with what is padded", deep, high, wide);
+  l.pitch = int(pitch), l.slice = int(slice), l.image = int(image);
+  const long last = (count - 1) * image + (m.made_deep - 1L) * slice + (m.made_high - 1L) * pitch + m.made_wide - 1;
+  l.tiles = last / kFlatPlaces + 1;
+  const long reach_wide = Shape::Wide::kReach, reach_high = Shape::High::kReach * pitch;
+  l.places = l.tiles * kFlatPlaces + Shape::Deep::kReach * slice + reach_high + reach_wide;
+  constexpr long kMost = 232448 - kFlatFixed<S>, kEach = long(S::kQueues) * S::kWindows * S::kChannels * 2;
+  constexpr int kLeastSlots = 3;
+  const auto slots = [&](long window) { return (kMost - kEach * window) / (2 * Shape::kStageBytes); };
+  l.rows_at_once = W::High::kKernel, l.window = int(kFlatPlaces + reach_high + reach_wide);
+  if (reach_high > kMost || slots(l.window) < kLeastSlots)
+    l.rows_at_once = 1, l.window = int(kFlatPlaces + reach_wide);
+  l.slots = int(slots(l.window) < S::kMostSlots ? slots(l.window) : S::kMostSlots);
+  return l.slots < kLeastSlots ? error("a window of %d channels does not fit shared memory", S::kChannels) : nullptr;
+}
+
+template <class S, class Body>
+Error flat_workspace_size(WorkspaceSize& size, long count, long deep, long high, long wide, long places) {
+  using W = typename Body::Window;
+  if (count == 0 || places == 0) return nullptr;
+  FlatLaunch l{};
+  RF_TRY((flat_launch_of<S, W>(l, nullptr, nullptr, count, deep, high, wide, places)));
+  size.scratch = FlatWork<S, W>(l, count).bytes;
+  return nullptr;
+}
+
+// images [count, channels, deep, high, wide] -> body's outputs, `places` for each of a result's channels. w: the kernels
+// as they are; they and the images are packed into the workspace first. aligned: as of `convolution`.
+template <class S, class Body>
+Error flat(const Body& body, const float* x, const float* w, long count, long deep, long high, long wide, long places,
+           bool aligned, const Workspace& work, cudaStream_t stream) {
+  using W = typename Body::Window;
+  using Shape = FlatShape<S, W>;
+  if (count == 0 || places == 0) return nullptr;
+  Device device;
+  RF_TRY(current_device(device));
+  if (device.major != 9)
+    return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
+  FlatLaunch l{};
+  RF_TRY((flat_launch_of<S, W>(l, x, w, count, deep, high, wide, places)));
+  const FlatWork<S, W> at(l, count);
+  auto* base = static_cast<unsigned char*>(work.scratch);
+  auto* unscale = reinterpret_cast<float*>(base + at.unscale);
+  auto* ranges = reinterpret_cast<ImageRange*>(base + at.ranges);
+  auto* images = reinterpret_cast<uint4*>(base + at.images);
+  l.kernels = base, l.images = base + at.images, l.ranges = ranges;
+  l.of.unscale = unscale;
+  unsigned flatten_grid, again_grid;
+  constexpr int kBatches = (Shape::kOctets + kAgainOctets - 1) / kAgainOctets;
+  RF_TRY(grid_of(blocks_of(l.places, 32) * W::kGroups, flatten_grid));
+  RF_TRY(grid_of(blocks_of(l.places, kAgainThreads) * W::kGroups * kBatches, again_grid));
+  RF_TRY(launch(pack_flat_kernels<S, W>, unsigned(W::kGroups * Shape::kHalves * kFlatFeatures), kPackThreads, 0, stream,
+                LaunchMode::overlapping, "packing kernels", w, base, unscale, ranges, count));
+  RF_TRY(launch(flatten_images<S, W>, flatten_grid, kFlattenThreads, 0, stream, LaunchMode::overlapping, "converting images",
+                l, images, ranges));
+  RF_TRY(launch(flatten_again<S, W>, again_grid, kAgainThreads, 0, stream, LaunchMode::overlapping,
+                "converting dark or bright images", l, images, static_cast<const ImageRange*>(ranges)));
+  static std::atomic<uint64_t> allowed{0};
+  auto* kernel = convolution_flat<S, Body>;
+  RF_TRY(allow_shared(kernel, 232448, device, allowed));
+  const size_t shared = kFlatFixed<S> + 2L * l.slots * Shape::kStageBytes + long(S::kQueues) * S::kWindows * S::kChannels * 2 * l.window;
+  const long items = l.tiles * W::kGroups * Shape::kFeatureTiles, blocks = S::kShared ? items : blocks_of(items, 2);
+  const unsigned grid = static_cast<unsigned>(blocks < device.processors ? blocks : device.processors);
+  return launch(kernel, grid, S::kThreads, shared, stream, LaunchMode::overlapping, "launching the convolution", l, body);
+}
+
+}  // namespace rf

@@ -1,0 +1,92 @@
+"""The kernel that reads images as one long row of places (families/convolution/cuda/
+convolution_flat.cuh): what it takes, and how much it computes and moves."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Protocol
+
+from refold.patches import Axis
+from refold.schedule import PROCESSORS, Kernels, Schedule
+
+FLAT = Kernels(
+    "flat wgmma",
+    frozenset({"tma", "wgmma", "setmaxnreg", "dependent_launch"}),
+    "convolution_flat.cuh",
+    "rf::Flat<rf::{mode}, rf::{tile}, {channels}>",
+    tiles={"broad": (128, 256), "slim": (64, 512)},  # features, places of a block
+    splits={"broad": (1,), "slim": (1,)},
+    packs=True,
+)
+# of the kernel: places of a tile, bytes of shared memory beside kernels and windows, the fewest
+# stages of kernels that each consumer has
+_PLACES, _FIXED, _LEAST_STAGES = 256, 26 << 10, 3
+_SHARED = 232448
+
+
+class Convolution(Protocol):
+    """What is asked of a convolution: `convolve.Convolution`."""
+
+    @property
+    def images(self) -> int: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def features(self) -> int: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+    @property
+    def kernel(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def paddings(self) -> tuple[int, ...]: ...
+    @property
+    def axes(self) -> tuple[Axis, ...]: ...
+    @property
+    def transposed(self) -> bool: ...
+
+
+def channels_at_once(channels: int) -> int:
+    """Of a window in shared memory, of a group that has so many."""
+    return 64 if channels % 64 == 0 else 32
+
+
+def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:
+    """Whether the kernel computes a convolution: by steps of one, in TF32, where no more is padded
+    than the kernel reaches over."""
+    if kind != "tf32" or max(c.strides) > 1:
+        return False
+    if any(not 0 <= pad <= a.reach for pad, a in zip(_pads(c), c.axes, strict=True)):
+        return False
+    at_once, high = channels_at_once(c.channels // c.groups), schedule.sizes[0]
+    windows = (2 if high == 128 else 4) * at_once * 2 * (_PLACES + c.axes[-1].reach)
+    return windows + 2 * _LEAST_STAGES * 64 * at_once * 2 <= _SHARED - _FIXED
+
+
+def _pads(c: Convolution) -> list[int]:
+    """Places of zeros before an image along each axis."""
+    axes = zip(c.axes, c.paddings, strict=True)
+    return [a.reach - padding if c.transposed else padding for a, padding in axes]
+
+
+def places(c: Convolution) -> int:
+    """Of all images, with what is padded between rows and images."""
+    return c.images * prod(s + pad for s, pad in zip(c.sizes, _pads(c), strict=True))
+
+
+def products(schedule: Schedule, c: Convolution) -> float:
+    """Of whole tiles, with processors that idle in the last wave."""
+    high, wide = schedule.sizes
+    each = channels_at_once(c.channels // c.groups)
+    tiles = c.groups * -(-(c.features // c.groups) // high) * -(-places(c) // wide)
+    depth = -(-(c.channels // c.groups) // each) * each * prod(c.kernel)
+    return -(-tiles // PROCESSORS) * PROCESSORS * high * wide * float(depth)
+
+
+def moved(c: Convolution) -> int:
+    """Bytes that the pass before the kernel moves: images are read twice more than by one that
+    reads them as they lie, once to find their scales, and written in 16 bits and read again."""
+    return 4 * c.images * c.channels * prod(c.sizes) + 4 * c.channels * places(c)
