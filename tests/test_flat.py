@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from refold import introspect
+from refold import introspect, pipeline
 from refold.flat import FLAT, takes
 from refold.plan.convolution import of_node
 from refold.schedule import Schedule
 from test_convolutions import choice, fast_of, plan_of, relative, truth_of
+from test_models import written
 from test_random_convolutions import Through, check_as_accurate
 from test_strips import SM_90, error, families
+from tests.emulator.module import emulated
 
 # errors of sums of products of eleven bits
 CLASS = 5e-4
@@ -231,3 +233,45 @@ def test_random_convolutions(seed: int) -> None:
         for g, e, t in zip(got, eager, truth, strict=True):
             assert g.shape == e.shape and g.stride() == e.stride()
             check_as_accurate(g, e, t, "tf32")
+
+
+FAULTS = {  # a line of the kernel, and what stands there instead
+    "a window is read before it is there": (
+        "mbarrier_wait(windows_full + kMbarrierBytes * of_windows.slot, of_windows.round);",
+        "",
+    ),
+    "a stage is written while it is read": (
+        "mbarrier_wait(empty + kMbarrierBytes * cursor.slot, cursor.round ^ 1);\n"
+        "        mbarrier_arrive_expect_tx(barrier, Shape::kStageBytes);",
+        "mbarrier_arrive_expect_tx(barrier, Shape::kStageBytes);",
+    ),
+    "a stage is released before it is read": ("wgmma_wait_group<1>();", ""),
+    "sums are read before they are there": ("wgmma_wait_group<0>();", ""),
+    "a tap is the one before": ("+ Shape::Wide::shift(wide))", "+ Shape::Wide::shift(0))"),
+    "a place has its neighbour's scale": (
+        "acc[half][4 * j + 2 * h + 1] *= of_place.y",
+        "acc[half][4 * j + 2 * h + 1] *= of_place.x",
+    ),
+    "images are not converted anew": ("if (range.fits()) continue;", "continue;"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one processor, which computes all tiles one after the other."""
+    monkeypatch.setenv("EMULATOR_PROCESSORS", "1")
+    torch.manual_seed(0)
+    module, x = nn.Conv2d(160, 130, 3, padding=1).eval(), torch.randn(6, 160, 8, 8)
+    x[1::2] *= 1e-20  # images of other scales next to each other
+    _, result = written(module, [x], SM_90, convolutions=flat("broad"))
+    old, new = FAULTS[fault]
+    assert old in (result.text or "")
+    fast = pipeline.bind_for_class(emulated(result.text.replace(old, new)), module)
+    module.bias.data.zero_()
+    with torch.no_grad():
+        try:
+            got = fast(x)
+        except RuntimeError:  # the emulator's own checks
+            return
+    truth = truth_of(module, x)
+    assert not all(relative(g, t) < CLASS for g, t in zip(got, truth, strict=True))

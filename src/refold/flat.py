@@ -3,8 +3,9 @@ convolution_flat.cuh): what it takes, and how much it computes and moves."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from refold.patches import Axis
 from refold.schedule import PROCESSORS, Kernels, Schedule
@@ -49,6 +50,29 @@ class Convolution(Protocol):
     def transposed(self) -> bool: ...
 
 
+C = TypeVar("C")
+
+
+class _Taken(Protocol):
+    """A kernel that is taken for a convolution: `convolve.Algorithm`."""
+
+    @property
+    def schedule(self) -> Schedule: ...
+
+
+A = TypeVar("A", bound=_Taken)
+
+
+def left_out(choice: Callable[[C], A | None]) -> Callable[[C], A | None]:
+    """A choice of kernels for convolutions that takes the library's call for this one."""
+
+    def chosen(c: C) -> A | None:
+        taken = choice(c)
+        return None if taken is None or taken.schedule.kernels is FLAT else taken
+
+    return chosen
+
+
 def channels_at_once(channels: int) -> int:
     """Of a window in shared memory, of a group that has so many."""
     return 64 if channels % 64 == 0 else 32
@@ -87,6 +111,6 @@ def products(schedule: Schedule, c: Convolution) -> float:
 
 
 def moved(c: Convolution) -> int:
-    """Bytes that the pass before the kernel moves: images are read twice more than by one that
-    reads them as they lie, once to find their scales, and written in 16 bits and read again."""
-    return 4 * c.images * c.channels * prod(c.sizes) + 4 * c.channels * places(c)
+    """Bytes that the pass before the kernel moves, beside the images, which are read once: they are
+    written in 16 bits, and read again."""
+    return 4 * c.channels * places(c)

@@ -18,7 +18,7 @@ from refold.ir import HALF_DTYPES, OPS, Graph, Kind, Node
 from refold.ir.graph import is_computed, is_parametric
 from refold.plan.memory import Memory, Storage, is_narrowing
 from refold.plan.plan import Plan, is_rematerialized, reads_numbers, values_read
-from refold.planner import biases
+from refold.planner import biases, chains
 from refold.planner.buffers import placed
 from refold.planner.drafts import Drafts
 from refold.planner.drawn import as_calls
@@ -44,8 +44,16 @@ def make_plan(
     storage: what values may be stored as. device: whose kernels compute them; without one those
     that all devices have. images_last: whether the example's images lie with their channels last.
     """
-    storage = storage or Storage()
-    device = device or DeviceModel(ANY)
+    storage, device = storage or Storage(), device or DeviceModel(ANY)
+    plan = _made(graph, storage, device, images_last)
+    if not chains.cut_by_kernels(plan, device):
+        return plan
+    without = _made(graph, storage, chains.without_kernels(device), images_last)
+    return chains.better(plan, without, device)
+
+
+def _made(graph: Graph, storage: Storage, device: DeviceModel, images_last: bool) -> Plan:
+    """The plan whose convolutions are computed as the device chooses."""
     graph, called = as_calls(graph, device.device.toolchain == "cpp")
     storage = storage.moved(called)
     plain, known = graph, storage

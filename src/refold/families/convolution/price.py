@@ -27,8 +27,9 @@ def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge |
 
 
 def price(group: Group, device: DeviceModel) -> Price:
-    kernel = group.kernel
+    kernel, kernels = group.kernel, 1
     if isinstance(kernel, ConvolutionKernel):
+        kernels = 4 if kernel.schedule.kernels is flat.FLAT else 1  # three convert both sides
         busy = _busy(of_node(group.product), Algorithm(kernel.schedule, kernel.kind), device)
     else:
         busy = product_seconds(group.product, device)
@@ -37,6 +38,7 @@ def price(group: Group, device: DeviceModel) -> Price:
         busy=busy,
         moved=moved(group),
         beside=computed(group, device),
+        kernels=kernels,
     )
 
 

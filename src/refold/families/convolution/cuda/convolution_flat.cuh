@@ -27,18 +27,11 @@
 // Elements that are not finite are computed again as convolution_sm80.cuh does; so are all of an image without a scale.
 #pragma once
 #include "convolution.cuh"
-#include "flat_images.cuh"
-#include "strip_epilogue.cuh"
-#include "strip_rows.cuh"
+#include "flat_epilogue.cuh"
 
 namespace rf {
 
 constexpr int kFlatBarrier = 1;  // and 2: of a consumer's 128 threads
-
-struct FlatTable {
-  int2 at[kFlatPlaces];  // image, place of a result; -1: none
-  float unscale[kFlatPlaces];
-};
 
 template <class S> struct FlatStorage {
   FlatTable tables[2];
@@ -133,90 +126,6 @@ template <class S, class W> RF_FN void load_windows(const FlatLaunch& l, FlatSto
       cursor.next(S::kWindows);
     });
   }
-}
-
-// What places of a tile are of images.
-template <class W> RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, long place0, int thread) {
-  const Images& images = l.of.images;
-  const long count = images.pixels / images.places;
-#pragma unroll 1
-  for (int i = thread; i < kFlatPlaces; i += kWarpgroupThreads) {
-    const FlatPlace at(l, place0 + i);
-    const bool there = at.image < count && at.deep < images.made_deep && at.high < images.made_high && at.wide < images.made_wide;
-    const int place = (at.deep * images.made_high + at.high) * images.made_wide + at.wide;
-    table.at[i] = make_int2(there ? static_cast<int>(at.image) : 0, there ? place : -1);
-    table.unscale[i] = there ? l.ranges[at.image].unscale() : 0.0f;
-  }
-}
-
-// Elements that are not finite once more, in plain fp32. It is rare: one value of each lane after the other.
-template <class W>
-RF_FN void repair_flat(const FlatLaunch& l, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
-#pragma unroll 1
-  for (int i = 0; i < 64; i++) {
-    const int feature = feature0 + fragment_feature(i, lane);
-    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
-    float v[1] = {acc[0]};
-    repair<W>(v, l.of, group, group * W::kFeatures + feature, long(at.x) * l.of.images.places + at.y,
-              at.y >= 0 && feature < W::kFeatures, lane);
-    acc[0] = v[0];
-    rotate(acc);
-  }
-}
-
-// What follows on each element, in registers, so that what belongs to a feature is read once.
-template <class Body>
-RF_FN void values_flat(const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
-  using W = typename Body::Window;
-#pragma unroll
-  for (int i = 0; i < 64; i++) {
-    const int channel = group * W::kFeatures + min(feature0 + fragment_feature(i, lane), W::kFeatures - 1);
-    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
-    acc[i] = body.value(Real(acc[i]), at.x * (long(W::kGroups) * W::kFeatures) + channel, channel, max(at.y, 0));
-  }
-}
-
-// 16 features of 128 places, from registers to memory. feature0: of the group. Long bodies are computed here, few at a time.
-template <class Body>
-RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[64], const FlatTable& table, Stage<64>& stage,
-                      int place0, int group, int feature0, int lane) {
-  using W = typename Body::Window;
-  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
-  constexpr bool kWhole = W::kFeatures % kFlatFeatures == 0;
-#pragma unroll
-  for (int piece = 0; piece < 2; piece++)
-#pragma unroll
-    for (int h = 0; h < 2; h++) {  // of eight features
-#pragma unroll
-      for (int j = 0; j < 8; j++) {
-        const int i = 32 * piece + 4 * j + 2 * h;
-        *reinterpret_cast<float2*>(&stage.at[lane / 4][8 * j + 2 * (lane % 4)]) = make_float2(acc[i], acc[i + 1]);
-      }
-      __syncwarp();
-#pragma unroll 1
-      for (int along = lane; along < 64; along += 32) {
-        const int2 at = table.at[place0 + 64 * piece + along];
-        if (at.y < 0) continue;
-        const int first = feature0 + 8 * h;
-        const long row0 = at.x * kChannels + group * W::kFeatures + first;
-        const auto there = [&](int f) { return kWhole || first + f < W::kFeatures; };
-        float v[8];
-#pragma unroll
-        for (int f = 0; f < 8; f++) v[f] = stage.at[f][along];
-        if constexpr (Body::kLong) {
-#pragma unroll 1
-          for (int f = 0; f < 8; f++) {
-            if (there(f)) v[0] = body.value(Real(v[0]), row0 + f, group * W::kFeatures + first + f, at.y);
-            rotate(v);
-          }
-        }
-        // rows lie `places` apart: one product of 64 bits for all eight
-#pragma unroll
-        for (int f = 0; f < 8; f++)
-          if (there(f)) body.store(row0, at.y + long(f) * l.of.images.places, v[f]);
-      }
-      __syncwarp();
-    }
 }
 
 template <class S, class Body>
@@ -415,10 +324,10 @@ Error flat(const Body& body, const float* x, const float* w, long count, long de
   auto* images = reinterpret_cast<uint4*>(base + at.images);
   l.kernels = base, l.images = base + at.images, l.ranges = ranges;
   l.of.unscale = unscale;
-  unsigned flatten_grid, again_grid;
-  constexpr int kBatches = (Shape::kOctets + kAgainOctets - 1) / kAgainOctets;
+  unsigned flatten_grid;
+  const long again = count * kAgainBlocks, most_again = 4L * device.processors;
+  const unsigned again_grid = static_cast<unsigned>(again < most_again ? again : most_again);
   RF_TRY(grid_of(blocks_of(l.places, 32) * W::kGroups, flatten_grid));
-  RF_TRY(grid_of(blocks_of(l.places, kAgainThreads) * W::kGroups * kBatches, again_grid));
   RF_TRY(launch(pack_flat_kernels<S, W>, unsigned(W::kGroups * Shape::kHalves * kFlatFeatures), kPackThreads, 0, stream,
                 LaunchMode::overlapping, "packing kernels", w, base, unscale, ranges, count));
   RF_TRY(launch(flatten_images<S, W>, flatten_grid, kFlattenThreads, 0, stream, LaunchMode::overlapping, "converting images",

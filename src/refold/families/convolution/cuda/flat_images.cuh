@@ -165,27 +165,35 @@ __global__ void __launch_bounds__(kFlattenThreads)
   }
 }
 
-// Images that do not fit as they are, once more. A thread has a place, and 32 of its channels.
-constexpr int kAgainOctets = 4;
+// Images that do not fit as they are, once more, of which there are few. A block has an eighth of an image at a time.
+constexpr int kAgainBlocks = 8;
 template <class S, class W>
 __global__ void __launch_bounds__(kAgainThreads)
     flatten_again(const __grid_constant__ FlatLaunch l, uint4* to, const ImageRange* ranges) {
   using Shape = FlatShape<S, W>;
-  constexpr int kBatches = (Shape::kOctets + kAgainOctets - 1) / kAgainOctets;
-  const int batch = blockIdx.x % (W::kGroups * kBatches), group = batch / kBatches, octet0 = batch % kBatches * kAgainOctets;
-  const long place = blockIdx.x / (W::kGroups * kBatches) * long(kAgainThreads) + threadIdx.x;
+  const long count = l.of.images.pixels / l.of.images.places;
   wait_on_dependent_grids();
   launch_dependent_grids();
-  const long image = place / l.image;
-  if (place >= l.places || image >= l.of.images.pixels / l.of.images.places || ranges[image].fits()) return;
-  const FlatSource<S, W> source(l, place, group);
-  const float scale = power_of_two(ranges[image].exponent());
-#pragma unroll
-  for (int o = 0; o < kAgainOctets; o++) {
-    if (octet0 + o >= Shape::kOctets) break;
-    float v[8];
-    source.load(v, octet0 + o);
-    to[(long(group) * Shape::kOctets + octet0 + o) * l.places + place] = eight_channels(v, scale);
+#pragma unroll 1
+  for (long item = blockIdx.x; item < count * kAgainBlocks; item += gridDim.x) {
+    const long image = item / kAgainBlocks;
+    const ImageRange range = ranges[image];
+    if (range.fits()) continue;
+    const float scale = power_of_two(range.exponent());
+#pragma unroll 1
+    for (int at = item % kAgainBlocks * kAgainThreads + threadIdx.x; at < l.image; at += kAgainBlocks * kAgainThreads)
+#pragma unroll 1
+      for (int group = 0; group < W::kGroups; group++) {
+        const long place = image * l.image + at;
+        const FlatSource<S, W> source(l, place, group);
+        if (!source.there) continue;
+#pragma unroll 1
+        for (int octet = 0; octet < Shape::kOctets; octet++) {
+          float v[8];
+          source.load(v, octet);
+          to[(long(group) * Shape::kOctets + octet) * l.places + place] = eight_channels(v, scale);
+        }
+      }
   }
 }
 
@@ -202,14 +210,25 @@ __global__ void __launch_bounds__(kPackThreads) pack_flat_kernels(const float* w
   launch_dependent_grids();
   for (long i = blockIdx.x * long(kPackThreads) + thread; i < count; i += gridDim.x * long(kPackThreads))
     ranges[i] = ImageRange{0, 0};
-  const auto value = [&](int k) {  // (tap, channel), channels first
-    const int channel = k % kPadded;
-    return there && channel < W::kChannels ? w[kernel_at<W>(group, feature, channel, k / kPadded)] : 0.0f;
+  // A thread has eight channels of a tap, taps next to each other.
+  constexpr int kEights = kPadded / 8 * W::kTaps;
+  const auto load = [&](float (&v)[8], int i) {
+    const int octet = i / W::kTaps, tap = i % W::kTaps;
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+      const bool has = there && 8 * octet + c < W::kChannels;
+      v[c] = has ? w[kernel_at<W>(group, feature, 8 * octet + c, tap)] : 0.0f;
+    }
   };
   unsigned most = 0;
-  for (int k = thread; k < kPadded * W::kTaps; k += kPackThreads) {
-    const unsigned bits = __float_as_uint(value(k)) & 0x7fffffffu;
-    most = max(most, bits < 0x7f800000u ? bits : 0u);
+  for (int i = thread; i < kEights; i += kPackThreads) {
+    float v[8];
+    load(v, i);
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+      const unsigned bits = __float_as_uint(v[c]) & 0x7fffffffu;
+      most = max(most, bits < 0x7f800000u ? bits : 0u);
+    }
   }
   most = __reduce_max_sync(kFullMask, most);
   if (thread % 32 == 0) of_warps[thread / 32] = most;
@@ -218,13 +237,13 @@ __global__ void __launch_bounds__(kPackThreads) pack_flat_kernels(const float* w
   for (int i = 0; i < kPackThreads / 32; i++) most = max(most, of_warps[i]);
   const int e = exponent_of_bits(most);
   if (thread == 0 && there) unscale[group * W::kFeatures + feature] = power_of_two(-e);
-  const float scale = power_of_two(e);
-  for (int k = thread; k < kPadded * W::kTaps; k += kPackThreads) {
-    const int channel = k % kPadded, tap = k / kPadded, chunk = channel / S::kChannels;
-    const long stage = ((long(group) * Shape::kHalves + feature / kFlatFeatures) * Shape::kChunks + chunk) * W::kTaps + tap;
-    const int octet = channel % S::kChannels / 8, at = (octet * kFlatFeatures + feature % kFlatFeatures) * 8 + channel % 8;
-    const __half2 scaled = __floats2half2_rn(value(k) * scale, 0.0f);
-    reinterpret_cast<uint16_t*>(to + stage * Shape::kStageBytes)[at] = *reinterpret_cast<const uint16_t*>(&scaled);
+  const long stage0 = (long(group) * Shape::kHalves + feature / kFlatFeatures) * Shape::kChunks;
+  for (int i = thread; i < kEights; i += kPackThreads) {
+    float v[8];
+    load(v, i);
+    const int octet = i / W::kTaps, tap = i % W::kTaps, chunk = octet / (S::kChannels / 8);
+    auto* stage = reinterpret_cast<uint4*>(to + ((stage0 + chunk) * W::kTaps + tap) * Shape::kStageBytes);
+    stage[octet % (S::kChannels / 8) * kFlatFeatures + feature % kFlatFeatures] = eight_channels(v, power_of_two(e));
   }
 }
 

@@ -1,0 +1,103 @@
+// The results of a tile of convolution_flat.cuh, from the registers that wgmma left them in to memory.
+//
+// A lane has two features and 64 of 256 places, which are of any rows and images: a table in shared memory says which. What
+// follows on each element is computed where it is, so that what belongs to a feature is read once. Then a warp lays eight
+// features of 64 places down in a stage of its own, and takes them up again a place a lane: an instruction stores 128 bytes of a
+// feature, but for what is padded between rows.
+#pragma once
+#include "flat_images.cuh"
+#include "strip_epilogue.cuh"
+#include "strip_rows.cuh"
+
+namespace rf {
+
+struct FlatTable {
+  int2 at[kFlatPlaces];  // image, place of a result; -1: none
+  float unscale[kFlatPlaces];
+};
+
+// What places of a tile are of images.
+template <class W> RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, long place0, int thread) {
+  const Images& images = l.of.images;
+  const long count = images.pixels / images.places;
+#pragma unroll 1
+  for (int i = thread; i < kFlatPlaces; i += kWarpgroupThreads) {
+    const FlatPlace at(l, place0 + i);
+    const bool there = at.image < count && at.deep < images.made_deep && at.high < images.made_high && at.wide < images.made_wide;
+    const int place = (at.deep * images.made_high + at.high) * images.made_wide + at.wide;
+    table.at[i] = make_int2(there ? static_cast<int>(at.image) : 0, there ? place : -1);
+    table.unscale[i] = there ? l.ranges[at.image].unscale() : 0.0f;
+  }
+}
+
+// Elements that are not finite once more, in plain fp32. It is rare: one value of each lane after the other.
+template <class W>
+RF_FN void repair_flat(const FlatLaunch& l, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
+#pragma unroll 1
+  for (int i = 0; i < 64; i++) {
+    const int feature = feature0 + fragment_feature(i, lane);
+    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
+    float v[1] = {acc[0]};
+    repair<W>(v, l.of, group, group * W::kFeatures + feature, long(at.x) * l.of.images.places + at.y,
+              at.y >= 0 && feature < W::kFeatures, lane);
+    acc[0] = v[0];
+    rotate(acc);
+  }
+}
+
+// What follows on each element, in registers, so that what belongs to a feature is read once.
+template <class Body>
+RF_FN void values_flat(const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
+  using W = typename Body::Window;
+#pragma unroll
+  for (int i = 0; i < 64; i++) {
+    const int channel = group * W::kFeatures + min(feature0 + fragment_feature(i, lane), W::kFeatures - 1);
+    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
+    acc[i] = body.value(Real(acc[i]), at.x * (long(W::kGroups) * W::kFeatures) + channel, channel, max(at.y, 0));
+  }
+}
+
+// 16 features of 128 places, from registers to memory. feature0: of the group. Long bodies are computed here, few at a time.
+template <class Body>
+RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[64], const FlatTable& table, Stage<64>& stage,
+                      int place0, int group, int feature0, int lane) {
+  using W = typename Body::Window;
+  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
+  constexpr bool kWhole = W::kFeatures % kFlatFeatures == 0;
+#pragma unroll
+  for (int piece = 0; piece < 2; piece++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {  // of eight features
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        const int i = 32 * piece + 4 * j + 2 * h;
+        *reinterpret_cast<float2*>(&stage.at[lane / 4][8 * j + 2 * (lane % 4)]) = make_float2(acc[i], acc[i + 1]);
+      }
+      __syncwarp();
+#pragma unroll 1
+      for (int along = lane; along < 64; along += 32) {
+        const int2 at = table.at[place0 + 64 * piece + along];
+        if (at.y < 0) continue;
+        const int first = feature0 + 8 * h;
+        const long row0 = at.x * kChannels + group * W::kFeatures + first;
+        const auto there = [&](int f) { return kWhole || first + f < W::kFeatures; };
+        float v[8];
+#pragma unroll
+        for (int f = 0; f < 8; f++) v[f] = stage.at[f][along];
+        if constexpr (Body::kLong) {
+#pragma unroll 1
+          for (int f = 0; f < 8; f++) {
+            if (there(f)) v[0] = body.value(Real(v[0]), row0 + f, group * W::kFeatures + first + f, at.y);
+            rotate(v);
+          }
+        }
+        // rows lie `places` apart: one product of 64 bits for all eight
+#pragma unroll
+        for (int f = 0; f < 8; f++)
+          if (there(f)) body.store(row0, at.y + long(f) * l.of.images.places, v[f]);
+      }
+      __syncwarp();
+    }
+}
+
+}  // namespace rf
