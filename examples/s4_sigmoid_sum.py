@@ -2049,7 +2049,7 @@ RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, cons
         else x[e] = body.template value<float>(x[e], row, col[e]);
       }
     }
-    if constexpr (kStores && !Whole)  // no load has to wait for a store
+    if constexpr (kStores && !Whole) {  // no load has to wait for a store
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
         const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
@@ -2058,6 +2058,7 @@ RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, cons
         else if (rows.in[r] && pair < last) body.store(row, ColumnPair<false>{pair, 0, x[1]}, x[0]);
         else if (rows.in[r] && pair == last) body.store(row, pair, x[0]);
       }
+    }
   }
   if constexpr (kStores && Whole) {
     // what is known of g where the loop over groups is unrolled: the rest is added to the row's address once
@@ -2896,6 +2897,12 @@ RF_FN void tma_load_multicast(uint32_t to, const CUtensorMap* map, int x, int y,
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
       " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(uint16_t(3))
       : "memory");
+}
+// So many bytes that lie next to each other, a multiple of 16, as do both addresses.
+RF_FN void bulk_load(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+               "r"(bytes), "r"(barrier)
+               : "memory");
 }
 RF_FN void prefetch_tensormap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -4556,7 +4563,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_4bdd2e4764f4"
+_REFOLD_NAME = "refold_sm_90_bb16524e972f"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

@@ -28,6 +28,7 @@ from refold.derive import Derivation, Options, derive
 from refold.devices import DEVICES
 from refold.families import BY_NAME, FAMILIES, Family
 from refold.families.samples import Sample
+from refold.flat import FLAT
 from refold.plan import Plan
 from refold.planner import tuned
 from test_models import written
@@ -235,7 +236,8 @@ def test_samples_compute_the_same_on_a_gpu(target: str, call: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES, ids=name_of)
 def test_every_schedule_of_a_family_is_written(family: Family, target: str, float32: str) -> None:
     back, device = pipeline.target_for(target, float32, choice_of(float32, target))
-    wanted = family.schedules(device)
+    # of a long row of places sums are of one product each
+    wanted = [s for s in family.schedules(device) if float32 == "tf32" or s.kernels is not FLAT]
     taken = set()
     for sample in family.samples:
         if not is_claimed(family, sample, target):

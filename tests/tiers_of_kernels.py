@@ -8,6 +8,20 @@ from collections.abc import Mapping
 from tiers_of_judge import Row
 
 KERNELS: Mapping[str, Row] = {
+    "tests/test_flat.py::test_a_long_row_of_places": Row(
+        "Each is compiled for the emulator; one is transposed, of features that fill no tile.",
+        ("transposed-1",),
+    ),
+    "tests/test_flat.py::test_what_follows_on_each_element": Row(
+        "Each is compiled for the emulator.", ("broad-97-False",)
+    ),
+    "tests/test_flat.py::test_a_fault_is_seen": Row(
+        "Each is compiled for the emulator; one reads sums before they are there.",
+        ("sums are read before they are there",),
+    ),
+    "tests/test_flat.py::test_random_convolutions": Row(
+        "Each is six kernels, compiled for the emulator."
+    ),
     "tests/test_strips.py::test_dark_places_beside_bright_ones_keep_their_bits": Row(
         "Each is compiled for the emulator; one has two taps a step in two pieces.",
         ("8-slim-20-kernel0-ieee",),
