@@ -184,6 +184,22 @@ COMPUTES = {
         replace(ONE, channels=16, kernel=(7, 7), sizes=(12, 12), made=(12, 12)),
         "ieee",
     ),
+    "7 x 7 of 64 channels": (
+        replace(ONE, features=64, images=8, kernel=(7, 7), sizes=(28, 28), made=(28, 28)),
+        "tf32",
+    ),
+    "7 x 7 of 64 channels, small images": (
+        replace(ONE, features=64, images=4, kernel=(7, 7), sizes=(28, 28), made=(28, 28)),
+        "ieee",
+    ),
+    "transposed by 5 x 5 and steps of one, many places": (
+        replace(LARGER, kernel=(5, 5), strides=(1, 1), images=64, sizes=(32, 32)),
+        "ieee",
+    ),
+    "the same to twice the features": (
+        replace(LARGER, features=128, kernel=(5, 5), strides=(1, 1), images=3, sizes=(32, 32)),
+        "tf32",
+    ),
     "transposed": (LARGER, "tf32"),
     "transposed, small images": (replace(LARGER, images=4, sizes=(24, 24)), "ieee"),
     "transposed, half the features": (

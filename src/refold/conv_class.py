@@ -20,6 +20,9 @@ _LEAST_TRANSPOSED = 4608 * 64
 # channels of a group from which on it does so of any images, and places from which on of fewer
 _MANY, _FEW = 60, 32
 _PLACES_OF_SOME, _PLACES_OF_FEW = 1024, 32768
+# features and taps of transposed images by steps of one; taps of images of many channels beyond
+# which it does so from as many places on (64 to 64 channels by 7 x 7: 6272 and not 3136)
+_FEWEST, _TAPS_OF_ANY, _TAPS_OF_MANY, _PLACES_BY_MANY = 64, 9, 25, 6272
 # of volumes that it computes in TF32 at any size: channels at least, features
 _FEW_CHANNELS, _FEW_FEATURES = 4, 16
 
@@ -51,7 +54,7 @@ class Convolution(Protocol):
 
 def kind_of(convolution: Convolution, allowed: str) -> str:
     """The accuracy of what the library is taken to compute, "ieee" or "tf32"."""
-    if lacks_tensor_cores(convolution):
+    if lacks_tensor_cores(convolution) or _is_transposed_by_many(convolution):
         return "ieee"
     some = _is_spread(convolution) or _is_of_few_features(convolution)
     if convolution.depth < LEAST_TF32 and not some:
@@ -76,6 +79,13 @@ def _is_of_few_features(c: Convolution) -> bool:
     return shape and plain and c.channels >= _FEW_CHANNELS and c.features == _FEW_FEATURES
 
 
+def _is_transposed_by_many(c: Convolution) -> bool:
+    """Is it a transposed one of images by steps of one, of many taps to few features? The library
+    computes it in TF32 for few places and in fp32 for many (64 to 64 channels by 5 x 5)."""
+    few = c.features <= _FEWEST and prod(c.kernel) > _TAPS_OF_ANY
+    return c.transposed and len(c.sizes) == 2 and max(c.strides) == 1 and few
+
+
 def lacks_tensor_cores(c: Convolution) -> bool:
     """Does the library compute without tensor cores? Transposed volumes by more than four taps a
     side, however many products there are."""
@@ -88,6 +98,8 @@ def least_places(c: Convolution) -> int:
     if c.transposed:
         return 0 if _is_spread(c) else -(-_LEAST_TRANSPOSED // c.features)
     each = c.channels // c.groups
-    if len(c.sizes) != 2 or each >= _MANY:
+    if len(c.sizes) != 2:
         return 0
+    if each >= _MANY:
+        return _PLACES_BY_MANY if prod(c.kernel) > _TAPS_OF_MANY else 0
     return _PLACES_OF_SOME if each >= _FEW else _PLACES_OF_FEW
