@@ -146,3 +146,25 @@ def test_the_map_in_design_is_the_tree_in_this_order():
 def test_the_map_of_the_repository_is_the_tree():
     # `out`, `build` and the like are made by the Makefile
     assert set(mapped("./")) == names(REPOSITORY, {"src/", "out/", "build/", "dist/"})
+
+
+BARE = re.compile(
+    r"(?m)^\s*(?:\} )?(?:else )?(?:if constexpr \(.*\)|else)(?: *//.*)?\n\s*#pragma.*"
+)
+
+
+def bare_pragmas(text: str) -> list[str]:
+    """Where a pragma is what a choice of constants is followed by, without a brace. nvcc 13.0 then
+    leaves out the next statement where the choice is not taken."""
+    return BARE.findall(text)
+
+
+def test_no_pragma_stands_for_the_body_of_a_choice():
+    files = [*SOURCE.rglob("*.cuh"), *SOURCE.rglob("*.h")]
+    assert {str(f): bare_pragmas(f.read_text()) for f in files if bare_pragmas(f.read_text())} == {}
+
+
+@pytest.mark.parametrize("choice", ["if constexpr (kOne)", "else", "} else"])
+def test_such_a_pragma_is_told(choice: str):
+    assert bare_pragmas(f"  {choice}  // why\n#pragma unroll\n    for (;;) {{}}\n")
+    assert not bare_pragmas(f"  {choice} {{  // why\n#pragma unroll\n    for (;;) {{}}\n")
