@@ -420,8 +420,8 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 //   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
 //             every call, and `blocks` KiB more of one of them, each at its time (the audit)
-//   cells     cell, value, ...: a closure's cell holds the value
-//   equal     object, copy, ...: a list, dict or set equals its copy
+//   cells     cell, value, ...: a closure's cell holds the value; or function, (code, defaults, defaults of keywords)
+//   equal     object, copy, ...: a list, dict, set or array equals its copy
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #ifndef __CUDACC_RTC__
@@ -588,6 +588,14 @@ static bool is_dead(PyObject* reference) {
 #endif
 }
 
+// --- cells and functions: what a cell holds; of a function its (code, defaults, defaults of keywords) ---
+static bool holds(PyObject* held, PyObject* value) {
+  if (PyCell_Check(held)) return PyCell_GET(held) == value;
+  const auto is = [value](Py_ssize_t i, PyObject* now) { return PyTuple_GET_ITEM(value, i) == (now ? now : Py_None); };
+  return PyFunction_Check(held) && is(0, PyFunction_GET_CODE(held)) && is(1, PyFunction_GET_DEFAULTS(held)) &&
+         is(2, PyFunction_GET_KW_DEFAULTS(held));
+}
+
 static Change changed(PyObject* const* given, const Memory& m) {
   const Header& h = m.header();
   // first: behind another change it would not be seen, and once all is looked at anew it is gone
@@ -609,7 +617,7 @@ static Change changed(PyObject* const* given, const Memory& m) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(stores); i++)
     if (is_dead(PyTuple_GET_ITEM(stores, i))) return kStore;
   for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(cells); i += 2)
-    if (PyCell_GET(PyTuple_GET_ITEM(cells, i)) != PyTuple_GET_ITEM(cells, i + 1)) return kCell;
+    if (!holds(PyTuple_GET_ITEM(cells, i), PyTuple_GET_ITEM(cells, i + 1))) return kCell;
   for (uint64_t i = 0; i < h.tensors; i++) {
     const Tensor& t = m.tensors()[i];
     if (i + kAhead < h.tensors) fetch(m.tensors()[i + kAhead]);
@@ -4563,7 +4571,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_bb16524e972f"
+_REFOLD_NAME = "refold_sm_90_0a1fc444de1c"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -4704,6 +4712,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import enum
+import functools
 import math
 import types
 import dis
@@ -5389,10 +5398,22 @@ def _refold_alone(lock: str) -> Iterator[None]:
             os.remove(lock)
 
 
-# What is compared of attributes and globals: plain values, lists, functions, objects.
+# What is compared of attributes and globals: plain values, lists, functions, objects, arrays.
 
 
 _REFOLD_HOMES = ("torch", "builtins", "functools")
+_REFOLD_NUMBERS = (enum.Enum, bool, int, float, complex, str, bytes, range, slice, re.Pattern)
+# classes by their names: to import them would take names from the model's own file
+_REFOLD_TEXTS = (
+    "fractions.Fraction",
+    "decimal.Decimal",
+    "pathlib.PosixPath",
+    "pathlib.PurePosixPath",
+)
+# of Python's own libraries: where classes are whose objects hold what they are given
+_REFOLD_OPEN = ("types", "collections", "argparse", "_thread")
+_REFOLD_DEEPEST = 12
+_REFOLD_LARGEST = 1 << 16  # bytes of an array that are compared before each call
 
 
 def _refold_is_plain(value: Any) -> bool:
@@ -5417,20 +5438,91 @@ def _refold_content(cell: Any) -> Any:
         return None  # not bound yet
 
 
-def _refold_setting(value: Any, depth: int = 0) -> Any:
-    """A plain value itself; of a list, dict, set, function or object that holds values a text that
-    differs where one of them does; None of all else, which nothing can be said of."""
-    numbers = enum.Enum, bool, int, float, complex, str, bytes, range, slice
+def _refold_home_of(kind: Any) -> str:
+    return str(getattr(kind, "__module__", None)).split(".")[0]
+
+
+def _refold_fields(value: Any) -> dict[str, Any] | None:
+    """The fields of an object that holds values, in its dict or in slots; None of what is no such
+    object: tensors, modules, classes, and objects of Python's and PyTorch's own."""
+    kind = type(value)
+    home = _refold_home_of(kind)
+    closed = home in sys.stdlib_module_names and home not in _REFOLD_OPEN
+    others = torch.nn.Module, torch.Tensor, type, types.ModuleType
+    if closed or home in ("torch", "numpy", "builtins") or isinstance(value, others):
+        return None
+    slots = {
+        name: member
+        for cls in kind.__mro__
+        for name, member in vars(cls).items()
+        if isinstance(member, types.MemberDescriptorType)
+    }
+    own = getattr(value, "__dict__", None)
+    if not slots and type(own) is not dict:
+        return None
+    found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return found | own if type(own) is dict else found
+
+
+def _refold_counted(value: Any, names: Any) -> dict[str, Any] | None:
+    """The fields of an object that count: of one that finds its fields in ways of its own, all."""
+    fields, kind = _refold_fields(value), type(value)
+    own = any("__getattribute__" in vars(c) for c in kind.__mro__[:-1])
+    if fields is None or names is None or own or hasattr(kind, "__getattr__"):
+        return fields
+    return {k: v for k, v in fields.items() if k in names}
+
+
+def _refold_of_numpy(value: Any, name: str) -> bool:
+    """Is it of a class of numpy's? Whoever has one has imported numpy, which may not be there."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, getattr(numpy, name))
+
+
+def _refold_is_number(value: Any) -> bool:
+    known = isinstance(value, _REFOLD_NUMBERS) or _refold_named(value) in _REFOLD_TEXTS
+    return known or _refold_of_numpy(value, "generic")
+
+
+def _refold_named(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _refold_is_variable(value: Any) -> bool:
+    return _refold_named(value) == "_contextvars.ContextVar"
+
+
+def _refold_is_deque(value: Any) -> bool:
+    return _refold_named(value) == "collections.deque"
+
+
+def _refold_data(value: Any) -> bytes | None:
+    """What an array of numbers holds, where it is not large."""
+    if _refold_of_numpy(value, "ndarray"):
+        small = value.nbytes <= _REFOLD_LARGEST and not value.dtype.hasobject
+        return value.tobytes() if small else None
+    small = (isinstance(value, bytearray) or _refold_named(value) == "array.array") and len(
+        value
+    ) <= _REFOLD_LARGEST // 8
+    return bytes(value) if small else None
+
+
+def _refold_setting(value: Any, depth: int = 0, names: Any = None) -> Any:
+    """A plain value itself; of a list, dict, set, array, function or object that holds values a
+    text that differs where one of them does; None of all else, which nothing can be said of.
+
+    names: of an object the fields that count; all, where there are none.
+    """
     if _refold_is_plain(value):
         return value
     kind, inner = type(value), None
     named = value if callable(value) and hasattr(value, "__qualname__") else kind
-    home = str(getattr(named, "__module__", None)).split(".")[0]
+    home = _refold_home_of(named)
     # a file's own module has another name once the file is written out
-    name = (f"{home}." if home in _REFOLD_HOMES else "") + named.__qualname__
-    if isinstance(value, (list, tuple)):
+    name = (f"{home}." if home in _REFOLD_HOMES else "") + str(named.__qualname__)
+    if isinstance(value, (list, tuple)) or _refold_is_deque(value):
         inner = list(value)
-    elif isinstance(value, dict):
+    elif isinstance(value, (dict, types.MappingProxyType)):
         inner = [part for item in value.items() for part in item]
     elif isinstance(value, (set, frozenset)):
         inner = sorted(value, key=repr)
@@ -5440,35 +5532,93 @@ def _refold_setting(value: Any, depth: int = 0) -> Any:
         if isinstance(code, types.CodeType) and (home not in _REFOLD_HOMES or "<" in name):
             inner = [*_refold_code(code), value.__defaults__, value.__kwdefaults__]
             inner += [_refold_content(cell) for cell in value.__closure__ or ()]
+        inner += [value.__self__] if isinstance(value, types.MethodType) else []
     elif name == "functools.partial":
         inner = [value.func, value.args, value.keywords]
-    elif isinstance(value, numbers) or name in ("torch.dtype", "torch.device"):
+    elif _refold_is_number(value) or name in ("torch.dtype", "torch.device"):
         return f"{name} {value!r}"
-    elif home != "torch" and not callable(value) and type(getattr(value, "__dict__", 0)) is dict:
-        held = [(k, v, _refold_setting(v, depth + 1)) for k, v in vars(value).items() if depth < 4]
-        if all(v is None or s is not None for _, v, s in held):
-            inner = [part for k, _, s in held for part in (k, s)]
+    elif (data := _refold_data(value)) is not None:
+        form = getattr(value, "dtype", getattr(value, "typecode", "")), getattr(value, "shape", "")
+        inner = [*map(str, form), data.hex()]
+    elif _refold_is_variable(value):
+        inner = [value.get(None)]
+    elif (fields := _refold_counted(value, names)) is not None:
+        inner = [part for item in fields.items() for part in item]
     if inner is None:
         return None
-    parts = [_refold_setting(v, depth + 1) if depth < 4 else None for v in inner]
+    deeper = depth < _REFOLD_DEEPEST
+    parts = [_refold_setting(v, depth + 1, names) if deeper else None for v in inner]
     text = f"{name}({', '.join(map(repr, parts))})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return text if len(text) <= 100 else f"{name} {digest}"
 
 
-def _refold_containers(value: Any, depth: int = 0) -> tuple[Any, ...]:
-    """Each list, dict and set that an attribute holds, followed by what it holds now."""
+class _RefoldSeen:
+    """Compares what something holds now, of what is no list, dict or set, or of a part of one."""
+
+    def __init__(self, value: Any, names: Any = None) -> None:
+        self.value, self.names = value, names
+
+    def now(self) -> Any:
+        value = self.value
+        if _refold_is_variable(value):
+            return value.get(None)
+        if isinstance(value, types.FunctionType):
+            return value.__code__, value.__defaults__, value.__kwdefaults__
+        data = _refold_data(value)
+        if data is not None:
+            return data, getattr(value, "shape", None)
+        if isinstance(value, dict):
+            return {k: value.get(k) for k in self.names}
+        return _refold_counted(value, self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.now() == other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _refold_containers(
+    value: Any, depth: int = 0, names: Any = None, known: Any = None
+) -> tuple[Any, ...]:
+    """Whatever holds something in an attribute or a global, and what it holds now, in turns.
+
+    names: of objects the fields that count, or None for all.
+    """
+    known = {} if known is None else known
+    if depth > _REFOLD_DEEPEST or id(value) in known or _refold_is_plain(value):
+        return ()
+    known[id(value)] = value
+    pair: tuple[Any, ...] = ()
+    inner: Any = ()
     if isinstance(value, tuple):
-        return tuple(c for v in value for c in _refold_containers(v, depth + 1))
-    held = value
-    if not isinstance(value, (list, dict, set)):
-        held = getattr(value, "__dict__", None)
-        if type(held) is not dict or depth > 3 or _refold_setting(value, depth) is None:
-            return ()
-    now = held.copy()
-    inner = now.values() if isinstance(now, dict) else now
-    below = (c for v in inner if depth < 4 for c in _refold_containers(v, depth + 1))
-    return (held, now, *below)
+        inner = value
+    elif isinstance(value, (dict, types.MappingProxyType)):
+        pair, inner = (value, value.copy()), value.values()
+    elif isinstance(value, (list, set)) or _refold_is_deque(value):
+        pair, inner = (value, value.copy()), value
+    elif isinstance(value, functools.partial):
+        inner = (value.args, value.keywords)
+    elif isinstance(value, types.MethodType):
+        inner = (value.__self__,)
+    elif isinstance(value, types.FunctionType):
+        inner = [_refold_content(cell) for cell in value.__closure__ or ()]
+    elif _refold_is_number(value):
+        return ()
+    elif _refold_data(value) is not None or _refold_is_variable(value):
+        seen = _RefoldSeen(value)
+        pair = (seen, seen.now())
+    elif (fields := _refold_counted(value, names)) is not None:
+        own: Any = getattr(value, "__dict__", None)
+        whole = (
+            type(own) is dict
+            and own.keys() == fields.keys()
+            and _refold_named(value) != "_thread._local"
+        )
+        seen = own if whole else _RefoldSeen(value, names)
+        pair, inner = (seen, own.copy() if whole else seen.now()), fields.values()
+    below = (c for v in inner for c in _refold_containers(v, depth + 1, names, known))
+    return (*pair, *below)
 
 
 # Which classes, functions and globals forward reads: what its code names, followed through calls.
@@ -5483,6 +5633,9 @@ _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__
 _REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
 _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
 _REFOLD_MOST = 4000  # functions that are followed
+_REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
+_REFOLD_LONGEST = 1024  # elements of a list, dict or set that are compared
+_REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
 
 
 _RefoldEntries = dict[tuple[int, str], tuple[Any, str, Any]]
@@ -5491,15 +5644,24 @@ _RefoldEntries = dict[tuple[int, str], tuple[Any, str, Any]]
 class _RefoldReached:
     """entries: (namespace, name, value) of all that is read, a namespace being a module's globals
     or a class; a value that is `_refold_absent` means that there is no such name. cells: closures'
-    cells and what they hold. containers: lists, dicts and sets of plain values among the globals.
-    names: all names in the code, those of attributes among them.
+    cells and what they hold. functions: those of the program's own, and their code. containers:
+    lists, dicts, sets, arrays and objects among globals, class attributes, closures and defaults,
+    and what they hold, in turns. names: all names in the code, those of attributes among them.
+    computed: whether own code finds attributes by computed names. counted: of objects the fields
+    that count, or None for all.
     """
 
     def __init__(self) -> None:
         self.entries: _RefoldEntries = {}
         self.cells: dict[int, tuple[Any, Any]] = {}
+        self.functions: dict[int, tuple[Any, Any]] = {}
         self.containers: tuple[Any, ...] = ()
         self.names: set[str] = set()
+        self.computed = False
+
+    @property
+    def counted(self) -> set[str] | None:
+        return None if self.computed else self.names
 
 
 class _refold_absent:
@@ -5509,7 +5671,8 @@ class _refold_absent:
 def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
     """The names that code and the functions inside it read, and the globals that they assign.
 
-    Globals that are read are marked by a "*" behind the name: an attribute may be called alike.
+    Globals that are read are marked by a "*" behind the name, as an attribute may be called alike,
+    and modules that are imported there by a "+".
     """
     read, stored = set(code.co_names), set()
     raw, extended = code.co_code, 0
@@ -5518,6 +5681,8 @@ def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
         if raw[at] in _REFOLD_LOADS:
             index = extended >> 1 if _REFOLD_SHIFTED and raw[at] == _REFOLD_LOADS[0] else extended
             read.add(f"{code.co_names[index]}*")
+        if raw[at] == dis.opmap["IMPORT_NAME"]:
+            read.add(f"{code.co_names[extended]}+")
         if raw[at] == dis.opmap["STORE_GLOBAL"]:
             stored.add(code.co_names[extended])
         if raw[at] != dis.EXTENDED_ARG:
@@ -5553,11 +5718,40 @@ def _refold_space(where: Any) -> Mapping[str, Any]:
     return where if isinstance(where, dict) else vars(where)
 
 
+def _refold_kinds(model: torch.nn.Module) -> set[type]:
+    """The classes of a model's modules, and of the objects that they hold."""
+    found: set[type] = set()
+    known: dict[int, Any] = {}
+    for module in model.modules():
+        found.add(type(module))
+        own = not str(type(module).__module__).startswith("torch.")
+        held = list(vars(module).items()) if own else []
+        todo = [value for name, value in held if not name.startswith("_refold")]
+        while todo and len(known) < _REFOLD_MOST:
+            one = todo.pop()
+            one = one.__self__ if isinstance(one, types.MethodType) else one
+            fields = None
+            if isinstance(one, (list, tuple, dict)):
+                inner = one.values() if isinstance(one, dict) else one
+            elif (fields := _refold_fields(one)) is not None:
+                found.add(type(one))
+                inner = fields.values()
+            else:
+                continue
+            if id(one) not in known:
+                known[id(one)] = one
+                todo += inner if len(inner) <= _REFOLD_LONGEST else ()
+    return found
+
+
 def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
     """All that the forwards of modules of these classes read beside their modules' attributes."""
-    found, stored = _RefoldReached(), set()
+    found = _RefoldReached()
+    stored: set[tuple[int, str]] = set()
     seen: set[int] = set()
     waiting: list[tuple[types.FunctionType, tuple[type, ...]]] = []
+    helpers: dict[type, None] = {}  # classes of objects, whose methods may be called by any code
+    roots: list[Any] = []  # what is held by closures and defaults
 
     def follow(value: Any, owners: tuple[type, ...]) -> None:
         function = _refold_function(value)
@@ -5569,6 +5763,13 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
 
     def add(where: Any, name: str, value: Any) -> None:
         found.entries.setdefault((id(where), name), (where, name, value))
+        if not _refold_is_library(_refold_space(where).get("__name__", where)):
+            help_of(value)
+
+    def help_of(value: Any) -> None:
+        for one in value if isinstance(value, (list, tuple)) and len(value) < 64 else (value,):
+            if _refold_fields(one) is not None:
+                helpers.setdefault(type(one))
 
     def add_attribute(kind: type, name: str) -> None:
         for cls in kind.__mro__[:-1]:
@@ -5580,16 +5781,21 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
                 follow(value, (kind,))
                 return
 
-    for kind in kinds:
-        for name in _REFOLD_CALLED:
-            add_attribute(kind, name)
-    while waiting:
-        function, owners = waiting.pop()
+    def read_module(module: types.ModuleType, names: set[str]) -> None:
+        for inner in sorted(names & vars(module).keys()):
+            add(vars(module), inner, vars(module)[inner])
+            follow(vars(module)[inner], ())
+
+    def read(function: types.FunctionType, owners: tuple[type, ...]) -> None:
         names, assigned = _refold_names(function.__code__)
         space = function.__globals__
-        stored |= {(id(space), name) for name in assigned}
-        found.names |= names
+        stored.update((id(space), name) for name in assigned)
+        found.names.update(names)
         library = _refold_is_library(function.__module__)
+        if not library:
+            found.computed |= bool(_REFOLD_COMPUTED & names)
+            found.functions[id(function)] = function, _RefoldSeen(function).now()
+            roots.extend([*(function.__defaults__ or ()), function.__kwdefaults__, vars(function)])
         for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
@@ -5597,6 +5803,15 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
                 continue  # not bound yet
             found.cells[id(cell)] = cell, value
             follow(value, owners)
+            help_of(value)
+            roots.append(value)
+            if isinstance(value, types.ModuleType):
+                read_module(value, names)
+        for name in [n[:-1] for n in names if n[-1:] == "+"]:
+            within = f"{space.get('__package__')}.{name}".rstrip(".")
+            imported = sys.modules.get(name) or sys.modules.get(within)
+            if imported is not None:
+                read_module(imported, names)
         for name in sorted(names):
             for owner in owners:
                 if not library and any(name in vars(cls) for cls in owner.__mro__[:-1]):
@@ -5606,24 +5821,62 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
                 continue
             add(space, name, value)
             if isinstance(value, types.ModuleType):
-                for inner in sorted(names & vars(value).keys()):
-                    add(vars(value), inner, vars(value)[inner])
-                    follow(vars(value)[inner], ())
+                read_module(value, names)
             elif isinstance(value, type) and not _refold_is_library(value.__module__):
-                for inner in (*_REFOLD_CALLED, "__init__"):
+                for inner in (*_REFOLD_CALLED, "__init__", *sorted(names & vars(value).keys())):
                     add_attribute(value, inner)
             else:
                 follow(value, ())
+
+    for kind in kinds:
+        if not issubclass(kind, torch.nn.Module):
+            helpers.setdefault(kind)
+            continue
+        for name in _REFOLD_CALLED:
+            add_attribute(kind, name)
+    met: dict[type, int] = {}
+    while waiting or any(met.get(kind) != len(found.names) for kind in helpers):
+        while waiting:
+            read(*waiting.pop())
+        for kind in list(helpers):
+            met[kind] = len(found.names)
+            own = {name for cls in kind.__mro__[:-1] for name in vars(cls)}
+            special = {name for name in own if name[:2] == "__" == name[-2:]} - _REFOLD_UNREAD
+            for name in sorted(own & (found.names | special)):
+                add_attribute(kind, name)
     for key in stored:  # what forward itself assigns is no setting
         found.entries.pop(key, None)
+    known: dict[int, Any] = {}
+    for where, _, value in found.entries.values():
+        if _refold_is_theirs(where):
+            roots.append(value)
+        elif isinstance(value, type(os.environ)):
+            roots.append(vars(value)["_data"])
     found.containers = tuple(
-        part
-        for where, _, value in found.entries.values()
-        if isinstance(value, (list, dict, set)) and isinstance(where, dict)
-        if not _refold_is_library(where.get("__name__"))
-        for part in _refold_plain_containers(value)
+        part for value in roots for part in _refold_held_by(value, found.counted, known)
     )
     return found
+
+
+def _refold_is_theirs(where: Any) -> bool:
+    """Is a namespace neither PyTorch's nor one of Python's own modules?"""
+    name = where.__module__ if isinstance(where, type) else where.get("__name__")
+    return not _refold_is_library(name) and str(name).split(".")[0] not in sys.stdlib_module_names
+
+
+def _refold_held_by(value: Any, names: Any, known: dict[int, Any]) -> tuple[Any, ...]:
+    """What a global, a class's attribute or a closure holds, and what it holds now, in turns."""
+    large = isinstance(value, (list, dict, set, tuple)) and len(value) > _REFOLD_LONGEST
+    functions = types.FunctionType, types.MethodType, type
+    if large or isinstance(value, functions):  # functions are followed by themselves
+        return ()
+    if isinstance(value, dict):  # a cache of tensors may grow
+        plain = {k for k, v in value.items() if _refold_setting(v, names=names) is not None}
+        if len(plain) < len(value):
+            seen = _RefoldSeen(value, plain)
+            below = (c for k in plain for c in _refold_containers(value[k], 1, names, known))
+            return (seen, seen.now(), *below) if plain else ()
+    return _refold_containers(value, 0, names, known)
 
 
 def _refold_as_known(entries: _RefoldEntries, known: _RefoldEntries) -> _RefoldEntries:
@@ -5652,14 +5905,6 @@ def _refold_same(a: Any, b: Any) -> bool:
     return setting is not None and type(a) is type(b) and setting == _refold_setting(b)
 
 
-def _refold_plain_containers(value: Any) -> tuple[Any, ...]:
-    """A list, dict or set and its copy, where it holds few plain values and nothing else."""
-    if len(value) > 64 or _refold_setting(value) is None:
-        return ()
-    inner = value.values() if isinstance(value, dict) else value
-    return (value, value.copy()) if all(map(_refold_is_plain, inner)) else ()
-
-
 def _refold_reach_difference(then: _RefoldReached) -> str | None:
     """How what is read differs from what was read then, or None."""
     for where, name, value in then.entries.values():
@@ -5671,21 +5916,38 @@ def _refold_reach_difference(then: _RefoldReached) -> str | None:
     for cell, value in then.cells.values():
         if cell.cell_contents is not value:
             return "a variable that forward's code closes over has changed"
+    for function, code in then.functions.values():
+        if not _refold_equal(_RefoldSeen(function), code):
+            return f"the code or a default of {function.__qualname__} has changed"
     for held, now in zip(then.containers[::2], then.containers[1::2], strict=True):
-        if held != now:
-            return "a list, dict or set among the globals that forward reads has changed"
+        if not _refold_equal(held, now):
+            return f"{_refold_what(held)} that forward reads has changed"
     return None
 
 
+def _refold_equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except Exception:  # of other tensors, for example, nobody can say so
+        return False
+
+
+def _refold_what(held: Any) -> str:
+    held = held.value if type(held) is _RefoldSeen else held
+    known = isinstance(held, (list, dict, set))
+    words = "list, dict or set among the globals" if known else type(held).__name__
+    return f"a {words}"
+
+
 def _refold_plain_globals(reached: _RefoldReached) -> dict[str, Any]:
-    """The globals of plain values, or of few of them, by name; of one name two values: none."""
+    """The globals of values that can be compared, by name; of one name two values: none."""
     found: dict[str, list[Any]] = {}
     for where, name, value in reached.entries.values():
-        if isinstance(where, dict) and not _refold_is_library(where.get("__name__")):
-            held = isinstance(value, (list, dict, set)) and _refold_plain_containers(value)
-            if held or (_refold_is_plain(value) and value is not None):
-                found.setdefault(name, []).append(_refold_setting(value))
-    return {k: v[0] for k, v in sorted(found.items()) if all(x == v[0] for x in v)}
+        if isinstance(where, dict) and _refold_is_theirs(where) and value is not None:
+            held = _refold_held_by(value, reached.counted, {})
+            if held or _refold_is_plain(value) or _refold_is_number(value):
+                found.setdefault(name, []).append(_refold_setting(value, names=reached.counted))
+    return {k: v[0] for k, v in sorted(found.items()) if v[0] is not None if v == v[:1] * len(v)}
 
 
 def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -5799,7 +6061,7 @@ def _refold_difference(
         for name, setting in settings.items():
             if not module.training and _refold_trains_alone(module, name):
                 continue
-            value = _refold_setting(getattr(module, name, None))
+            value = _refold_setting(getattr(module, name, None), names=reached.counted)
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
     for paths in tied:
@@ -5822,8 +6084,10 @@ class _RefoldRows:
         names: dict[str, tuple[str, ...]],
         reached: _RefoldReached,
         assigned: Sequence[str] = (),
+        tensors: Sequence[str] = (),
     ) -> None:
-        """assigned: paths of attributes that forward itself sets."""
+        """assigned: paths of attributes that forward itself sets. tensors: of those that are read,
+        some of which may not be there yet."""
         shared = torch.nn.modules.module
         rows: list[tuple[Any, ...]] = [
             (d, len(d)) for d in (shared._global_forward_hooks, shared._global_forward_pre_hooks)
@@ -5834,23 +6098,30 @@ class _RefoldRows:
         for path, module in _refold_modules_of(model):
             inside = f"{path}." if path else ""
             own = {p.removeprefix(inside) for p in assigned if p.startswith(inside)}
-            rows += _refold_dict_rows(module, names.get(path, ()), own, root=not path)
+            read = {p.rpartition(".")[2] for p in tensors if p.rpartition(".")[0] == path}
+            settings = (
+                *names.get(path, ()),
+                *sorted(read - {*module._parameters, *module._buffers}),
+            )
+            rows += _refold_dict_rows(module, settings, own, root=not path)
             if path or not hasattr(type(model), "_refold_twin"):  # a twin looks at its own class
                 kinds += (module, type(module))
             types[type(module)] = None
             for name in names.get(path, ()):
-                alike += _refold_containers(vars(module).get(name))
+                alike += _refold_containers(vars(module).get(name), 0, reached.counted)
         spaces: dict[int, list[Any]] = {}
         for where, name, value in reached.entries.values():
             if isinstance(where, type):
                 types[where] = None
                 continue
             row = spaces.setdefault(id(where), [where, -1])
+            value = where.get(name, _refold_absent)  # may be another than at first, if it is alike
             row += (name, where if value is _refold_absent else value)
         self.dicts = (*rows, *map(tuple, spaces.values()))
         self.types, self.kinds = tuple(types), tuple(kinds)
         self.alike = (*alike, *reached.containers)
-        self.cells = tuple(part for cell in reached.cells.values() for part in cell)
+        cells = (*reached.cells.values(), *reached.functions.values())
+        self.cells = tuple(part for cell in cells for part in cell)
 
 
 def _refold_dict_rows(
@@ -6348,7 +6619,8 @@ def _refold_renew(
     """
     old = caches.get(mode["name"])
     reached = file.reached(model)
-    rows = _RefoldRows(model, file.names, reached, mode["assigned"])
+    paths = [path for path, _, _ in mode["tensors"]]
+    rows = _RefoldRows(model, file.names, reached, mode["assigned"], paths)
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
@@ -6552,7 +6824,7 @@ class _RefoldFile:
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
         """What forward reads of classes and globals, as it was when a model of these classes was
         first met, or when the file was imported."""
-        kinds = frozenset(type(m) for m in model.modules())
+        kinds = frozenset(_refold_kinds(model))
         if kinds not in self.baselines:
             if len(self.baselines) > 16:  # many structures: their first sight is not kept for ever
                 self.baselines.clear()

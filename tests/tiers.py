@@ -31,6 +31,20 @@ TABLE: Mapping[str, Row] = {
         "Kernels are made anew for each, by the same code.",
         ("a layer appended", "a hook", "a child's forward patched", "a parametrization"),
     ),
+    "tests/test_holders.py::test_what_is_held_is_followed": Row(
+        "Each is compiled, a third by torch.compile; what is followed is found by one walk.",
+        (
+            *("a dataclass-number-module", "a closure's dict-number-module", "slots-number-module"),
+            *(
+                "a global object-number-file",
+                "an array-tensor-module",
+                "a tensor's number-*-module",
+            ),
+        ),
+    ),
+    "tests/test_holders.py::test_a_cached_property_is_followed": Row(
+        "Files run the same runtime, and graphs are Dynamo's.", ("module",)
+    ),
     "tests/test_modes.py::test_each_part_has_its_own_mode": Row(
         "Each is compiled three times; parts that drop are served as any other.", ("dropping",)
     ),

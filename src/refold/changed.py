@@ -11,13 +11,14 @@ import torch
 from refold import twin
 from refold.runtime.reach import (
     _refold_absent,
+    _refold_equal,
     _refold_modules_of,
     _refold_reach_difference,
     _refold_same,
     _refold_space,
     _RefoldReached,
 )
-from refold.runtime.settings import _refold_is_plain, _refold_setting
+from refold.runtime.settings import _refold_is_plain, _refold_setting, _RefoldSeen
 from refold.runtime.structure import _refold_held, _refold_tied
 
 SETTINGS, STRUCTURE = "settings", "parts"  # what a word of `changed` begins with
@@ -40,9 +41,9 @@ def changed(program: twin.Program, fast: torch.nn.Module) -> str:
     if not reasons or None in reasons or _acts_around(model):
         return ""
     if all(map(_is_setting, reasons)):
-        return _word(SETTINGS, _settings(model, file.modules))
+        return _word(SETTINGS, _settings(model, file.modules, reached.counted))
     known = {path: tuple(settings) for path, _, _, settings in file.modules}
-    rows = [*_parts(model, known), *_refold_tied(model), *_read(reached)]
+    rows = [*_parts(model, known, reached.counted), *_refold_tied(model), *_read(reached)]
     return _word(STRUCTURE, rows)
 
 
@@ -63,25 +64,29 @@ def _acts_around(model: torch.nn.Module) -> bool:
     return any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in parts)
 
 
-def _settings(model: torch.nn.Module, modules: Any) -> list[Any]:
+def _settings(model: torch.nn.Module, modules: Any, counted: Any) -> list[Any]:
     """The settings that differ, and the mode of each part."""
     inside = dict(_refold_modules_of(model))
     now: list[Any] = []
     for path, _, _, settings in modules:
         for name, then in settings.items():
-            found = _refold_setting(getattr(inside.get(path), name, None))
+            found = _refold_setting(getattr(inside.get(path), name, None), names=counted)
             now += [(path, name, found)] if found != then else []
     return now + [getattr(inside.get(path), "training", None) for path, *_ in modules]
 
 
-def _parts(model: torch.nn.Module, known: Mapping[str, tuple[str, ...]]) -> Iterator[Any]:
+def _parts(
+    model: torch.nn.Module, known: Mapping[str, tuple[str, ...]], counted: Any
+) -> Iterator[Any]:
     """Each module: its class, what it holds, its settings. Of one that came since, the plain
     settings of PyTorch's own classes: others may count."""
     for path, module in _refold_modules_of(model):
         kind, names = type(module), known.get(path, ())
         if path not in known and kind.__module__.startswith("torch.nn."):
             names = tuple(name for name, value in vars(module).items() if _refold_is_plain(value))
-        settings = [(name, _refold_setting(getattr(module, name, None))) for name in names]
+        settings = [
+            (name, _refold_setting(getattr(module, name, None), names=counted)) for name in names
+        ]
         yield path, kind.__qualname__, id(kind), _refold_held(module), module.training, settings
 
 
@@ -96,6 +101,10 @@ def _read(reached: _RefoldReached) -> Iterator[Any]:
     for cell, value in reached.cells.values():
         if cell.cell_contents is not value:
             yield id(cell), id(cell.cell_contents)
+    for function, code in reached.functions.values():
+        if not _refold_equal(_RefoldSeen(function), code):
+            yield id(function), _refold_setting(function)
     for held, then in zip(reached.containers[::2], reached.containers[1::2], strict=True):
-        if held != then:
-            yield id(held), _refold_setting(held)
+        if not _refold_equal(held, then):
+            now = held.now() if type(held) is _RefoldSeen else held
+            yield id(held), _refold_setting(now, names=reached.counted)

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from refold.capture.aten import HANDLERS
 from refold.capture.sizes import Sizes
-from refold.capture.values import CaptureError, SizeError, Unsupported, Value
+from refold.capture.values import VALUES, CaptureError, SizeError, Unsupported, Value
 from refold.ir import Dim, Node, Sym
 from refold.ir.node import opaque
 
@@ -162,12 +162,6 @@ def _reads_default_dtype(node: torch.fx.Node) -> bool:
 
 def _given(results: Sequence[Any]) -> set[int]:
     return {i for i, r in enumerate(results) if r is not None}
-
-
-VALUES = (
-    "forward needs a tensor's values as Python numbers (it branches on them, or computes with what"
-    " .item() or float() gives)"
-)
 
 
 _DATA_SIZES = "the size of a value in forward depends on what a tensor holds, not on sizes alone"

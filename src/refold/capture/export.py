@@ -17,13 +17,12 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from refold.capture.arguments import Arguments, Example
-from refold.capture.calls import VALUES
 from refold.capture.captured import Captured
 from refold.capture.kept import apart_of, kept
 from refold.capture.program import Lifted, blamed, exported
 from refold.capture.reader import Leak, Reader
-from refold.capture.twin import NoTwin, has_hooks, twin_of
-from refold.capture.values import FREE, Axes, Bound, CaptureError, SizeError, Unsupported
+from refold.capture.twin import NoTwin, alias_of, has_hooks, twin_of
+from refold.capture.values import FREE, VALUES, Axes, Bound, CaptureError, SizeError, Unsupported
 from refold.capture.watch import Watch, owner_of
 
 
@@ -90,6 +89,10 @@ def _captured(
                     raise CaptureError("forward changes the mode of the module, or of a part of it")
                 moved = True  # from now on it is what forward makes it
                 continue
+            if made.watch.computed and attempt < _BLAMED:
+                for path, name in made.watch.computed:
+                    _compute(twin, module, path, name)
+                continue
             needed = _to_lift(twin, made.watch, lifted)
             if needed != lifted:
                 lifted = needed
@@ -120,6 +123,13 @@ def _captured(
             # whether sizes are to blame is seen by whether it works where they are fixed
             bound = replace(bound, fixed=None if but_leading <= fixed else fixed | but_leading)
     raise AssertionError("unreachable")
+
+
+def _compute(twin: torch.nn.Module, module: torch.nn.Module, path: str, name: str) -> None:
+    """Let a module and its twin have what a cached property gives, as after a first call."""
+    value = getattr(owner_of(module, path), name)
+    known = alias_of(value) if isinstance(value, torch.Tensor) else value
+    vars(owner_of(twin, path))[name] = known
 
 
 _BLAMED = 4  # exports after which single sizes are not looked at

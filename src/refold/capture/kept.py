@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,8 +25,9 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
+        stays = {id(vars(m)): {k for k in vars(m) if _stays(m, k)} for m in module.modules()}
         for own, before in attributes:
-            _put_back(own, {k: v for k, v in own.items() if _is_ours(k)} | before)
+            _put_back(own, {k: v for k, v in own.items() if k in stays.get(id(own), ())} | before)
         for value, before in contents:
             _put_back(value, before)
         with torch.no_grad():
@@ -53,8 +55,10 @@ def set_modes(module: torch.nn.Module, training: bool, apart: Collection[str]) -
 _PLAIN = (dict, list, set)
 
 
-def _is_ours(name: str) -> bool:
-    return name.startswith("_refold")
+def _stays(module: torch.nn.Module, name: str) -> bool:
+    """Is an attribute refold's own, or what a cached property has computed?"""
+    cached = isinstance(getattr(type(module), name, None), functools.cached_property)
+    return cached or name.startswith("_refold")
 
 
 def _put_back(value: Any, before: Any) -> None:

@@ -31,6 +31,7 @@ from refold.capture.captured import attribute
 from refold.capture.containers import PLAIN, Apart
 from refold.capture.draws import drawn_by
 from refold.capture.functional import functional
+from refold.capture.outside import outside_kept
 from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import AtOnce, check_sizes
 from refold.capture.values import Axes, Axis, Bound, CaptureError, Equal, SizeError
@@ -190,7 +191,7 @@ def exported(
     quiet = warnings.catch_warnings(), torch.no_grad(), _silent(), _lean(), no_global_hooks()
     try:
         with contextlib.ExitStack() as around:
-            for each in (*quiet, shapes_at_once()):
+            for each in (*quiet, shapes_at_once(), outside_kept(module)):
                 around.enter_context(each)
             warnings.simplefilter("ignore")
             program = torch.export.export(flat, tensors, dynamic_shapes=shapes, strict=False)

@@ -69,7 +69,7 @@ class _Copies:
         if isinstance(value, torch.nn.Module):
             return self._module(value, depth)
         if isinstance(value, torch.Tensor):
-            return self._keep(value, _alias(value))
+            return self._keep(value, alias_of(value))
         kind = type(value)
         if kind in _DICTS:
             copied = self._keep(value, kind())
@@ -162,14 +162,14 @@ class _Copies:
             if id(one) in seen or self.holds.get(id(one)) is False:
                 continue
             seen[id(one)] = one
-            todo += _inside(one)
+            todo += inside(one)
         for one in seen.values():
             self.originals.append(one)
             self.holds[id(one)] = False
         return False
 
 
-def _inside(value: Any) -> list[Any]:
+def inside(value: Any) -> list[Any]:
     """What an object holds directly."""
     kind = type(value)
     if isinstance(value, (str, bytes, int, float, type, types.ModuleType)) or value is None:
@@ -196,7 +196,7 @@ def _inside(value: Any) -> list[Any]:
     return [*found, *vars(value).values()] if type(getattr(value, "__dict__", 0)) is dict else found
 
 
-def _alias(tensor: torch.Tensor) -> torch.Tensor:
+def alias_of(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory under another tensor with the same flags."""
     kind = type(tensor)
     if kind not in (torch.Tensor, torch.nn.Parameter) and not _is_buffer(tensor):

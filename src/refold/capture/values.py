@@ -40,6 +40,12 @@ class CaptureError(Exception):
     reads_mode = True
 
 
+VALUES = (
+    "forward needs a tensor's values as Python numbers (it branches on them, or computes with what"
+    " .item() or float() gives)"
+)
+
+
 class SizeError(CaptureError):
     """Sizes stand in the way, which may be fixed.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import operator
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from refold.capture.values import CaptureError
+from refold.capture.values import VALUES, CaptureError
 
 _QUERIES = (
     "is_grad_enabled",
@@ -33,6 +34,10 @@ _LAYOUT = {
 }
 _ADDRESS = {"data_ptr", "untyped_storage", "storage", "_typed_storage", "is_set_to", "_version"}
 _HISTORY = {"requires_grad", "is_leaf", "grad_fn"}
+_NUMBERS = {
+    *("item", "tolist", "numpy", "equal", "is_nonzero", "__array__", "__float__", "__int__"),
+    *("__bool__", "__index__", "__complex__", "__contains__"),
+}
 _ASKS = _LAYOUT | _ADDRESS | _HISTORY
 _DROPOUTS = tuple(
     getattr(torch.nn, name)
@@ -61,6 +66,7 @@ class Watch:
         self.assigned: dict[tuple[str, str], Any] = {}
         self.read_first: set[tuple[str, str]] = set()
         self.changed: list[str] = []
+        self.computed: set[tuple[str, str]] = set()
         self.reads_mode = False
         self.queries: dict[str, Any] = {}
         self.layout = False
@@ -95,6 +101,17 @@ class Watch:
                     value.clear()
                     value.extend(was) if isinstance(value, list) else value.update(was)
             modules = dict(self._modules())
+            for path, m in modules.items():
+                for name, value in list(vars(m).items()):
+                    own = name in _USUAL or name in ("training", "forward")
+                    if own or before.get((path, name), (0, _NOTHING))[1] is value:
+                        continue
+                    if isinstance(getattr(type(m), name, None), functools.cached_property):
+                        self.computed.add((path, name))
+                        del vars(m)[name]
+                    elif (path, name) not in self.assigned:  # past __setattr__
+                        self.read_first.add((path, name))
+                        self.assigned[path, name] = value
             for path, name in self.assigned:
                 m = modules[path]
                 m._buffers.pop(name, None)
@@ -280,6 +297,8 @@ class _Layouts(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name == "__get__":
             name = getattr(getattr(function, "__self__", None), "__name__", "")
+        if name in _NUMBERS and args and type(args[0]) in (torch.Tensor, torch.nn.Parameter):
+            self.watch.problem = CaptureError(VALUES)  # no trace of it is in the program
         if name in _ASKS and not _is_torchs(_caller(1)):
             if name in _ADDRESS:
                 self.watch.problem = CaptureError(f"forward asks where a tensor lies ({name})")

@@ -7,7 +7,12 @@ from collections.abc import Collection, Iterator
 import torch
 
 from refold.emit.lines import fitted, literal
-from refold.runtime.reach import _refold_plain_globals, _refold_reach, _RefoldReached
+from refold.runtime.reach import (
+    _refold_kinds,
+    _refold_plain_globals,
+    _refold_reach,
+    _RefoldReached,
+)
 from refold.runtime.settings import _refold_is_plain, _refold_setting
 from refold.runtime.structure import _refold_held, _refold_tied
 
@@ -18,8 +23,7 @@ def facts_lines(module: torch.nn.Module, assigned: Collection[str] = ()) -> list
 
     assigned: paths of attributes that forward sets, of which nothing is assumed.
     """
-    kinds = {type(m): None for m in module.modules()}
-    reached = _refold_reach(kinds)
+    reached = _refold_reach(_refold_kinds(module))
     lines = [
         "# path, class, names of parameters, buffers and children, settings",
         "_REFOLD_MODULES = (",
@@ -28,7 +32,7 @@ def facts_lines(module: torch.nn.Module, assigned: Collection[str] = ()) -> list
         kind = type(m).__qualname__ if path else ""
         held = dict(_attributes(m, reached))
         held = {k: v for k, v in held.items() if f"{path}.{k}".strip(".") not in assigned}
-        settings = {k: _refold_setting(v) for k, v in held.items()}
+        settings = {k: _refold_setting(v, names=reached.counted) for k, v in held.items()}
         known = {k: s for k, s in sorted(settings.items()) if s is not None or held[k] is None}
         lines += fitted(f"    {literal((path, kind, _refold_held(m), known))},")
     lines.append(")")
@@ -47,7 +51,9 @@ def _attributes(m: torch.nn.Module, reached: _RefoldReached) -> Iterator[tuple[s
         if cls.__module__.split(".")[0] not in ("torch", "builtins"):
             numbers = ((k, v) for k, v in vars(cls).items() if k[:2] != "__" and _is_number(v))
             yield from ((k, v) for k, v in numbers if (id(cls), k) in reached.entries)
-    computed = {"getattr", "vars", "__dict__", "eval", "exec"} & reached.names
+    bases = (c.__module__ for c in type(m).__mro__ if c.__module__.startswith("torch."))
+    followed = all(base.startswith("torch.nn.modules.") for base in bases)
+    computed = reached.computed or not followed
     for k, v in vars(m).items():
         read = computed or k in reached.names if own else not k.startswith("_")
         if k not in usual and read and not k.startswith("_refold"):

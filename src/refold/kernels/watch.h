@@ -14,8 +14,8 @@
 //   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
 //             every call, and `blocks` KiB more of one of them, each at its time (the audit)
-//   cells     cell, value, ...: a closure's cell holds the value
-//   equal     object, copy, ...: a list, dict or set equals its copy
+//   cells     cell, value, ...: a closure's cell holds the value; or function, (code, defaults, defaults of keywords)
+//   equal     object, copy, ...: a list, dict, set or array equals its copy
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #pragma once
@@ -186,6 +186,14 @@ static bool is_dead(PyObject* reference) {
 #endif
 }
 
+// --- cells and functions: what a cell holds; of a function its (code, defaults, defaults of keywords) ---
+static bool holds(PyObject* held, PyObject* value) {
+  if (PyCell_Check(held)) return PyCell_GET(held) == value;
+  const auto is = [value](Py_ssize_t i, PyObject* now) { return PyTuple_GET_ITEM(value, i) == (now ? now : Py_None); };
+  return PyFunction_Check(held) && is(0, PyFunction_GET_CODE(held)) && is(1, PyFunction_GET_DEFAULTS(held)) &&
+         is(2, PyFunction_GET_KW_DEFAULTS(held));
+}
+
 static Change changed(PyObject* const* given, const Memory& m) {
   const Header& h = m.header();
   // first: behind another change it would not be seen, and once all is looked at anew it is gone
@@ -207,7 +215,7 @@ static Change changed(PyObject* const* given, const Memory& m) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(stores); i++)
     if (is_dead(PyTuple_GET_ITEM(stores, i))) return kStore;
   for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(cells); i += 2)
-    if (PyCell_GET(PyTuple_GET_ITEM(cells, i)) != PyTuple_GET_ITEM(cells, i + 1)) return kCell;
+    if (!holds(PyTuple_GET_ITEM(cells, i), PyTuple_GET_ITEM(cells, i + 1))) return kCell;
   for (uint64_t i = 0; i < h.tensors; i++) {
     const Tensor& t = m.tensors()[i];
     if (i + kAhead < h.tensors) fetch(m.tensors()[i + kAhead]);

@@ -5,7 +5,12 @@ from typing import Any
 
 import torch
 
-from refold.runtime.reach import _refold_as_known, _refold_reach, _RefoldReached
+from refold.runtime.reach import (
+    _refold_as_known,
+    _refold_kinds,
+    _refold_reach,
+    _RefoldReached,
+)
 from refold.runtime.structure import _refold_difference, _refold_module_classes
 
 
@@ -30,7 +35,7 @@ class _RefoldFile:
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
         """What forward reads of classes and globals, as it was when a model of these classes was
         first met, or when the file was imported."""
-        kinds = frozenset(type(m) for m in model.modules())
+        kinds = frozenset(_refold_kinds(model))
         if kinds not in self.baselines:
             if len(self.baselines) > 16:  # many structures: their first sight is not kept for ever
                 self.baselines.clear()

@@ -202,7 +202,8 @@ def _refold_renew(
     """
     old = caches.get(mode["name"])
     reached = file.reached(model)
-    rows = _RefoldRows(model, file.names, reached, mode["assigned"])
+    paths = [path for path, _, _ in mode["tensors"]]
+    rows = _RefoldRows(model, file.names, reached, mode["assigned"], paths)
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]

@@ -6,6 +6,7 @@ with a computed name) is not seen.
 """
 
 import dis
+import os
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,13 +14,23 @@ from typing import Any
 
 import torch
 
-from refold.runtime.settings import _refold_is_plain, _refold_setting
+from refold.runtime.settings import (
+    _refold_containers,
+    _refold_fields,
+    _refold_is_number,
+    _refold_is_plain,
+    _refold_setting,
+    _RefoldSeen,
+)
 
 _REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools", "itertools")
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
 _REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
 _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
 _REFOLD_MOST = 4000  # functions that are followed
+_REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
+_REFOLD_LONGEST = 1024  # elements of a list, dict or set that are compared
+_REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
 
 
 _RefoldEntries = dict[tuple[int, str], tuple[Any, str, Any]]
@@ -28,15 +39,24 @@ _RefoldEntries = dict[tuple[int, str], tuple[Any, str, Any]]
 class _RefoldReached:
     """entries: (namespace, name, value) of all that is read, a namespace being a module's globals
     or a class; a value that is `_refold_absent` means that there is no such name. cells: closures'
-    cells and what they hold. containers: lists, dicts and sets of plain values among the globals.
-    names: all names in the code, those of attributes among them.
+    cells and what they hold. functions: those of the program's own, and their code. containers:
+    lists, dicts, sets, arrays and objects among globals, class attributes, closures and defaults,
+    and what they hold, in turns. names: all names in the code, those of attributes among them.
+    computed: whether own code finds attributes by computed names. counted: of objects the fields
+    that count, or None for all.
     """
 
     def __init__(self) -> None:
         self.entries: _RefoldEntries = {}
         self.cells: dict[int, tuple[Any, Any]] = {}
+        self.functions: dict[int, tuple[Any, Any]] = {}
         self.containers: tuple[Any, ...] = ()
         self.names: set[str] = set()
+        self.computed = False
+
+    @property
+    def counted(self) -> set[str] | None:
+        return None if self.computed else self.names
 
 
 class _refold_absent:
@@ -46,7 +66,8 @@ class _refold_absent:
 def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
     """The names that code and the functions inside it read, and the globals that they assign.
 
-    Globals that are read are marked by a "*" behind the name: an attribute may be called alike.
+    Globals that are read are marked by a "*" behind the name, as an attribute may be called alike,
+    and modules that are imported there by a "+".
     """
     read, stored = set(code.co_names), set()
     raw, extended = code.co_code, 0
@@ -55,6 +76,8 @@ def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
         if raw[at] in _REFOLD_LOADS:
             index = extended >> 1 if _REFOLD_SHIFTED and raw[at] == _REFOLD_LOADS[0] else extended
             read.add(f"{code.co_names[index]}*")
+        if raw[at] == dis.opmap["IMPORT_NAME"]:
+            read.add(f"{code.co_names[extended]}+")
         if raw[at] == dis.opmap["STORE_GLOBAL"]:
             stored.add(code.co_names[extended])
         if raw[at] != dis.EXTENDED_ARG:
@@ -90,11 +113,40 @@ def _refold_space(where: Any) -> Mapping[str, Any]:
     return where if isinstance(where, dict) else vars(where)
 
 
+def _refold_kinds(model: torch.nn.Module) -> set[type]:
+    """The classes of a model's modules, and of the objects that they hold."""
+    found: set[type] = set()
+    known: dict[int, Any] = {}
+    for module in model.modules():
+        found.add(type(module))
+        own = not str(type(module).__module__).startswith("torch.")
+        held = list(vars(module).items()) if own else []
+        todo = [value for name, value in held if not name.startswith("_refold")]
+        while todo and len(known) < _REFOLD_MOST:
+            one = todo.pop()
+            one = one.__self__ if isinstance(one, types.MethodType) else one
+            fields = None
+            if isinstance(one, (list, tuple, dict)):
+                inner = one.values() if isinstance(one, dict) else one
+            elif (fields := _refold_fields(one)) is not None:
+                found.add(type(one))
+                inner = fields.values()
+            else:
+                continue
+            if id(one) not in known:
+                known[id(one)] = one
+                todo += inner if len(inner) <= _REFOLD_LONGEST else ()
+    return found
+
+
 def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
     """All that the forwards of modules of these classes read beside their modules' attributes."""
-    found, stored = _RefoldReached(), set()
+    found = _RefoldReached()
+    stored: set[tuple[int, str]] = set()
     seen: set[int] = set()
     waiting: list[tuple[types.FunctionType, tuple[type, ...]]] = []
+    helpers: dict[type, None] = {}  # classes of objects, whose methods may be called by any code
+    roots: list[Any] = []  # what is held by closures and defaults
 
     def follow(value: Any, owners: tuple[type, ...]) -> None:
         function = _refold_function(value)
@@ -106,6 +158,13 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
 
     def add(where: Any, name: str, value: Any) -> None:
         found.entries.setdefault((id(where), name), (where, name, value))
+        if not _refold_is_library(_refold_space(where).get("__name__", where)):
+            help_of(value)
+
+    def help_of(value: Any) -> None:
+        for one in value if isinstance(value, (list, tuple)) and len(value) < 64 else (value,):
+            if _refold_fields(one) is not None:
+                helpers.setdefault(type(one))
 
     def add_attribute(kind: type, name: str) -> None:
         for cls in kind.__mro__[:-1]:
@@ -117,16 +176,21 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
                 follow(value, (kind,))
                 return
 
-    for kind in kinds:
-        for name in _REFOLD_CALLED:
-            add_attribute(kind, name)
-    while waiting:
-        function, owners = waiting.pop()
+    def read_module(module: types.ModuleType, names: set[str]) -> None:
+        for inner in sorted(names & vars(module).keys()):
+            add(vars(module), inner, vars(module)[inner])
+            follow(vars(module)[inner], ())
+
+    def read(function: types.FunctionType, owners: tuple[type, ...]) -> None:
         names, assigned = _refold_names(function.__code__)
         space = function.__globals__
-        stored |= {(id(space), name) for name in assigned}
-        found.names |= names
+        stored.update((id(space), name) for name in assigned)
+        found.names.update(names)
         library = _refold_is_library(function.__module__)
+        if not library:
+            found.computed |= bool(_REFOLD_COMPUTED & names)
+            found.functions[id(function)] = function, _RefoldSeen(function).now()
+            roots.extend([*(function.__defaults__ or ()), function.__kwdefaults__, vars(function)])
         for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
@@ -134,6 +198,15 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
                 continue  # not bound yet
             found.cells[id(cell)] = cell, value
             follow(value, owners)
+            help_of(value)
+            roots.append(value)
+            if isinstance(value, types.ModuleType):
+                read_module(value, names)
+        for name in [n[:-1] for n in names if n[-1:] == "+"]:
+            within = f"{space.get('__package__')}.{name}".rstrip(".")
+            imported = sys.modules.get(name) or sys.modules.get(within)
+            if imported is not None:
+                read_module(imported, names)
         for name in sorted(names):
             for owner in owners:
                 if not library and any(name in vars(cls) for cls in owner.__mro__[:-1]):
@@ -143,24 +216,62 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
                 continue
             add(space, name, value)
             if isinstance(value, types.ModuleType):
-                for inner in sorted(names & vars(value).keys()):
-                    add(vars(value), inner, vars(value)[inner])
-                    follow(vars(value)[inner], ())
+                read_module(value, names)
             elif isinstance(value, type) and not _refold_is_library(value.__module__):
-                for inner in (*_REFOLD_CALLED, "__init__"):
+                for inner in (*_REFOLD_CALLED, "__init__", *sorted(names & vars(value).keys())):
                     add_attribute(value, inner)
             else:
                 follow(value, ())
+
+    for kind in kinds:
+        if not issubclass(kind, torch.nn.Module):
+            helpers.setdefault(kind)
+            continue
+        for name in _REFOLD_CALLED:
+            add_attribute(kind, name)
+    met: dict[type, int] = {}
+    while waiting or any(met.get(kind) != len(found.names) for kind in helpers):
+        while waiting:
+            read(*waiting.pop())
+        for kind in list(helpers):
+            met[kind] = len(found.names)
+            own = {name for cls in kind.__mro__[:-1] for name in vars(cls)}
+            special = {name for name in own if name[:2] == "__" == name[-2:]} - _REFOLD_UNREAD
+            for name in sorted(own & (found.names | special)):
+                add_attribute(kind, name)
     for key in stored:  # what forward itself assigns is no setting
         found.entries.pop(key, None)
+    known: dict[int, Any] = {}
+    for where, _, value in found.entries.values():
+        if _refold_is_theirs(where):
+            roots.append(value)
+        elif isinstance(value, type(os.environ)):
+            roots.append(vars(value)["_data"])
     found.containers = tuple(
-        part
-        for where, _, value in found.entries.values()
-        if isinstance(value, (list, dict, set)) and isinstance(where, dict)
-        if not _refold_is_library(where.get("__name__"))
-        for part in _refold_plain_containers(value)
+        part for value in roots for part in _refold_held_by(value, found.counted, known)
     )
     return found
+
+
+def _refold_is_theirs(where: Any) -> bool:
+    """Is a namespace neither PyTorch's nor one of Python's own modules?"""
+    name = where.__module__ if isinstance(where, type) else where.get("__name__")
+    return not _refold_is_library(name) and str(name).split(".")[0] not in sys.stdlib_module_names
+
+
+def _refold_held_by(value: Any, names: Any, known: dict[int, Any]) -> tuple[Any, ...]:
+    """What a global, a class's attribute or a closure holds, and what it holds now, in turns."""
+    large = isinstance(value, (list, dict, set, tuple)) and len(value) > _REFOLD_LONGEST
+    functions = types.FunctionType, types.MethodType, type
+    if large or isinstance(value, functions):  # functions are followed by themselves
+        return ()
+    if isinstance(value, dict):  # a cache of tensors may grow
+        plain = {k for k, v in value.items() if _refold_setting(v, names=names) is not None}
+        if len(plain) < len(value):
+            seen = _RefoldSeen(value, plain)
+            below = (c for k in plain for c in _refold_containers(value[k], 1, names, known))
+            return (seen, seen.now(), *below) if plain else ()
+    return _refold_containers(value, 0, names, known)
 
 
 def _refold_as_known(entries: _RefoldEntries, known: _RefoldEntries) -> _RefoldEntries:
@@ -189,14 +300,6 @@ def _refold_same(a: Any, b: Any) -> bool:
     return setting is not None and type(a) is type(b) and setting == _refold_setting(b)
 
 
-def _refold_plain_containers(value: Any) -> tuple[Any, ...]:
-    """A list, dict or set and its copy, where it holds few plain values and nothing else."""
-    if len(value) > 64 or _refold_setting(value) is None:
-        return ()
-    inner = value.values() if isinstance(value, dict) else value
-    return (value, value.copy()) if all(map(_refold_is_plain, inner)) else ()
-
-
 def _refold_reach_difference(then: _RefoldReached) -> str | None:
     """How what is read differs from what was read then, or None."""
     for where, name, value in then.entries.values():
@@ -208,21 +311,38 @@ def _refold_reach_difference(then: _RefoldReached) -> str | None:
     for cell, value in then.cells.values():
         if cell.cell_contents is not value:
             return "a variable that forward's code closes over has changed"
+    for function, code in then.functions.values():
+        if not _refold_equal(_RefoldSeen(function), code):
+            return f"the code or a default of {function.__qualname__} has changed"
     for held, now in zip(then.containers[::2], then.containers[1::2], strict=True):
-        if held != now:
-            return "a list, dict or set among the globals that forward reads has changed"
+        if not _refold_equal(held, now):
+            return f"{_refold_what(held)} that forward reads has changed"
     return None
 
 
+def _refold_equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except Exception:  # of other tensors, for example, nobody can say so
+        return False
+
+
+def _refold_what(held: Any) -> str:
+    held = held.value if type(held) is _RefoldSeen else held
+    known = isinstance(held, (list, dict, set))
+    words = "list, dict or set among the globals" if known else type(held).__name__
+    return f"a {words}"
+
+
 def _refold_plain_globals(reached: _RefoldReached) -> dict[str, Any]:
-    """The globals of plain values, or of few of them, by name; of one name two values: none."""
+    """The globals of values that can be compared, by name; of one name two values: none."""
     found: dict[str, list[Any]] = {}
     for where, name, value in reached.entries.values():
-        if isinstance(where, dict) and not _refold_is_library(where.get("__name__")):
-            held = isinstance(value, (list, dict, set)) and _refold_plain_containers(value)
-            if held or (_refold_is_plain(value) and value is not None):
-                found.setdefault(name, []).append(_refold_setting(value))
-    return {k: v[0] for k, v in sorted(found.items()) if all(x == v[0] for x in v)}
+        if isinstance(where, dict) and _refold_is_theirs(where) and value is not None:
+            held = _refold_held_by(value, reached.counted, {})
+            if held or _refold_is_plain(value) or _refold_is_number(value):
+                found.setdefault(name, []).append(_refold_setting(value, names=reached.counted))
+    return {k: v[0] for k, v in sorted(found.items()) if v[0] is not None if v == v[:1] * len(v)}
 
 
 def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:

@@ -1,12 +1,29 @@
-"""What is compared of attributes and globals: plain values, lists, functions, objects."""
+"""What is compared of attributes and globals: plain values, lists, functions, objects, arrays."""
 
 import enum
+import functools
 import hashlib
 import math
+import re
+import sys
 import types
 from typing import Any
 
+import torch
+
 _REFOLD_HOMES = ("torch", "builtins", "functools")
+_REFOLD_NUMBERS = (enum.Enum, bool, int, float, complex, str, bytes, range, slice, re.Pattern)
+# classes by their names: to import them would take names from the model's own file
+_REFOLD_TEXTS = (
+    "fractions.Fraction",
+    "decimal.Decimal",
+    "pathlib.PosixPath",
+    "pathlib.PurePosixPath",
+)
+# of Python's own libraries: where classes are whose objects hold what they are given
+_REFOLD_OPEN = ("types", "collections", "argparse", "_thread")
+_REFOLD_DEEPEST = 12
+_REFOLD_LARGEST = 1 << 16  # bytes of an array that are compared before each call
 
 
 def _refold_is_plain(value: Any) -> bool:
@@ -31,20 +48,91 @@ def _refold_content(cell: Any) -> Any:
         return None  # not bound yet
 
 
-def _refold_setting(value: Any, depth: int = 0) -> Any:
-    """A plain value itself; of a list, dict, set, function or object that holds values a text that
-    differs where one of them does; None of all else, which nothing can be said of."""
-    numbers = enum.Enum, bool, int, float, complex, str, bytes, range, slice
+def _refold_home_of(kind: Any) -> str:
+    return str(getattr(kind, "__module__", None)).split(".")[0]
+
+
+def _refold_fields(value: Any) -> dict[str, Any] | None:
+    """The fields of an object that holds values, in its dict or in slots; None of what is no such
+    object: tensors, modules, classes, and objects of Python's and PyTorch's own."""
+    kind = type(value)
+    home = _refold_home_of(kind)
+    closed = home in sys.stdlib_module_names and home not in _REFOLD_OPEN
+    others = torch.nn.Module, torch.Tensor, type, types.ModuleType
+    if closed or home in ("torch", "numpy", "builtins") or isinstance(value, others):
+        return None
+    slots = {
+        name: member
+        for cls in kind.__mro__
+        for name, member in vars(cls).items()
+        if isinstance(member, types.MemberDescriptorType)
+    }
+    own = getattr(value, "__dict__", None)
+    if not slots and type(own) is not dict:
+        return None
+    found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return found | own if type(own) is dict else found
+
+
+def _refold_counted(value: Any, names: Any) -> dict[str, Any] | None:
+    """The fields of an object that count: of one that finds its fields in ways of its own, all."""
+    fields, kind = _refold_fields(value), type(value)
+    own = any("__getattribute__" in vars(c) for c in kind.__mro__[:-1])
+    if fields is None or names is None or own or hasattr(kind, "__getattr__"):
+        return fields
+    return {k: v for k, v in fields.items() if k in names}
+
+
+def _refold_of_numpy(value: Any, name: str) -> bool:
+    """Is it of a class of numpy's? Whoever has one has imported numpy, which may not be there."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, getattr(numpy, name))
+
+
+def _refold_is_number(value: Any) -> bool:
+    known = isinstance(value, _REFOLD_NUMBERS) or _refold_named(value) in _REFOLD_TEXTS
+    return known or _refold_of_numpy(value, "generic")
+
+
+def _refold_named(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _refold_is_variable(value: Any) -> bool:
+    return _refold_named(value) == "_contextvars.ContextVar"
+
+
+def _refold_is_deque(value: Any) -> bool:
+    return _refold_named(value) == "collections.deque"
+
+
+def _refold_data(value: Any) -> bytes | None:
+    """What an array of numbers holds, where it is not large."""
+    if _refold_of_numpy(value, "ndarray"):
+        small = value.nbytes <= _REFOLD_LARGEST and not value.dtype.hasobject
+        return value.tobytes() if small else None
+    small = (isinstance(value, bytearray) or _refold_named(value) == "array.array") and len(
+        value
+    ) <= _REFOLD_LARGEST // 8
+    return bytes(value) if small else None
+
+
+def _refold_setting(value: Any, depth: int = 0, names: Any = None) -> Any:
+    """A plain value itself; of a list, dict, set, array, function or object that holds values a
+    text that differs where one of them does; None of all else, which nothing can be said of.
+
+    names: of an object the fields that count; all, where there are none.
+    """
     if _refold_is_plain(value):
         return value
     kind, inner = type(value), None
     named = value if callable(value) and hasattr(value, "__qualname__") else kind
-    home = str(getattr(named, "__module__", None)).split(".")[0]
+    home = _refold_home_of(named)
     # a file's own module has another name once the file is written out
-    name = (f"{home}." if home in _REFOLD_HOMES else "") + named.__qualname__
-    if isinstance(value, (list, tuple)):
+    name = (f"{home}." if home in _REFOLD_HOMES else "") + str(named.__qualname__)
+    if isinstance(value, (list, tuple)) or _refold_is_deque(value):
         inner = list(value)
-    elif isinstance(value, dict):
+    elif isinstance(value, (dict, types.MappingProxyType)):
         inner = [part for item in value.items() for part in item]
     elif isinstance(value, (set, frozenset)):
         inner = sorted(value, key=repr)
@@ -54,32 +142,90 @@ def _refold_setting(value: Any, depth: int = 0) -> Any:
         if isinstance(code, types.CodeType) and (home not in _REFOLD_HOMES or "<" in name):
             inner = [*_refold_code(code), value.__defaults__, value.__kwdefaults__]
             inner += [_refold_content(cell) for cell in value.__closure__ or ()]
+        inner += [value.__self__] if isinstance(value, types.MethodType) else []
     elif name == "functools.partial":
         inner = [value.func, value.args, value.keywords]
-    elif isinstance(value, numbers) or name in ("torch.dtype", "torch.device"):
+    elif _refold_is_number(value) or name in ("torch.dtype", "torch.device"):
         return f"{name} {value!r}"
-    elif home != "torch" and not callable(value) and type(getattr(value, "__dict__", 0)) is dict:
-        held = [(k, v, _refold_setting(v, depth + 1)) for k, v in vars(value).items() if depth < 4]
-        if all(v is None or s is not None for _, v, s in held):
-            inner = [part for k, _, s in held for part in (k, s)]
+    elif (data := _refold_data(value)) is not None:
+        form = getattr(value, "dtype", getattr(value, "typecode", "")), getattr(value, "shape", "")
+        inner = [*map(str, form), data.hex()]
+    elif _refold_is_variable(value):
+        inner = [value.get(None)]
+    elif (fields := _refold_counted(value, names)) is not None:
+        inner = [part for item in fields.items() for part in item]
     if inner is None:
         return None
-    parts = [_refold_setting(v, depth + 1) if depth < 4 else None for v in inner]
+    deeper = depth < _REFOLD_DEEPEST
+    parts = [_refold_setting(v, depth + 1, names) if deeper else None for v in inner]
     text = f"{name}({', '.join(map(repr, parts))})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return text if len(text) <= 100 else f"{name} {digest}"
 
 
-def _refold_containers(value: Any, depth: int = 0) -> tuple[Any, ...]:
-    """Each list, dict and set that an attribute holds, followed by what it holds now."""
+class _RefoldSeen:
+    """Compares what something holds now, of what is no list, dict or set, or of a part of one."""
+
+    def __init__(self, value: Any, names: Any = None) -> None:
+        self.value, self.names = value, names
+
+    def now(self) -> Any:
+        value = self.value
+        if _refold_is_variable(value):
+            return value.get(None)
+        if isinstance(value, types.FunctionType):
+            return value.__code__, value.__defaults__, value.__kwdefaults__
+        data = _refold_data(value)
+        if data is not None:
+            return data, getattr(value, "shape", None)
+        if isinstance(value, dict):
+            return {k: value.get(k) for k in self.names}
+        return _refold_counted(value, self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.now() == other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _refold_containers(
+    value: Any, depth: int = 0, names: Any = None, known: Any = None
+) -> tuple[Any, ...]:
+    """Whatever holds something in an attribute or a global, and what it holds now, in turns.
+
+    names: of objects the fields that count, or None for all.
+    """
+    known = {} if known is None else known
+    if depth > _REFOLD_DEEPEST or id(value) in known or _refold_is_plain(value):
+        return ()
+    known[id(value)] = value
+    pair: tuple[Any, ...] = ()
+    inner: Any = ()
     if isinstance(value, tuple):
-        return tuple(c for v in value for c in _refold_containers(v, depth + 1))
-    held = value
-    if not isinstance(value, (list, dict, set)):
-        held = getattr(value, "__dict__", None)
-        if type(held) is not dict or depth > 3 or _refold_setting(value, depth) is None:
-            return ()
-    now = held.copy()
-    inner = now.values() if isinstance(now, dict) else now
-    below = (c for v in inner if depth < 4 for c in _refold_containers(v, depth + 1))
-    return (held, now, *below)
+        inner = value
+    elif isinstance(value, (dict, types.MappingProxyType)):
+        pair, inner = (value, value.copy()), value.values()
+    elif isinstance(value, (list, set)) or _refold_is_deque(value):
+        pair, inner = (value, value.copy()), value
+    elif isinstance(value, functools.partial):
+        inner = (value.args, value.keywords)
+    elif isinstance(value, types.MethodType):
+        inner = (value.__self__,)
+    elif isinstance(value, types.FunctionType):
+        inner = [_refold_content(cell) for cell in value.__closure__ or ()]
+    elif _refold_is_number(value):
+        return ()
+    elif _refold_data(value) is not None or _refold_is_variable(value):
+        seen = _RefoldSeen(value)
+        pair = (seen, seen.now())
+    elif (fields := _refold_counted(value, names)) is not None:
+        own: Any = getattr(value, "__dict__", None)
+        whole = (
+            type(own) is dict
+            and own.keys() == fields.keys()
+            and _refold_named(value) != "_thread._local"
+        )
+        seen = own if whole else _RefoldSeen(value, names)
+        pair, inner = (seen, own.copy() if whole else seen.now()), fields.values()
+    below = (c for v in inner for c in _refold_containers(v, depth + 1, names, known))
+    return (*pair, *below)

@@ -118,7 +118,7 @@ def _refold_difference(
         for name, setting in settings.items():
             if not module.training and _refold_trains_alone(module, name):
                 continue
-            value = _refold_setting(getattr(module, name, None))
+            value = _refold_setting(getattr(module, name, None), names=reached.counted)
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
     for paths in tied:
@@ -141,8 +141,10 @@ class _RefoldRows:
         names: dict[str, tuple[str, ...]],
         reached: _RefoldReached,
         assigned: Sequence[str] = (),
+        tensors: Sequence[str] = (),
     ) -> None:
-        """assigned: paths of attributes that forward itself sets."""
+        """assigned: paths of attributes that forward itself sets. tensors: of those that are read,
+        some of which may not be there yet."""
         shared = torch.nn.modules.module
         rows: list[tuple[Any, ...]] = [
             (d, len(d)) for d in (shared._global_forward_hooks, shared._global_forward_pre_hooks)
@@ -153,23 +155,30 @@ class _RefoldRows:
         for path, module in _refold_modules_of(model):
             inside = f"{path}." if path else ""
             own = {p.removeprefix(inside) for p in assigned if p.startswith(inside)}
-            rows += _refold_dict_rows(module, names.get(path, ()), own, root=not path)
+            read = {p.rpartition(".")[2] for p in tensors if p.rpartition(".")[0] == path}
+            settings = (
+                *names.get(path, ()),
+                *sorted(read - {*module._parameters, *module._buffers}),
+            )
+            rows += _refold_dict_rows(module, settings, own, root=not path)
             if path or not hasattr(type(model), "_refold_twin"):  # a twin looks at its own class
                 kinds += (module, type(module))
             types[type(module)] = None
             for name in names.get(path, ()):
-                alike += _refold_containers(vars(module).get(name))
+                alike += _refold_containers(vars(module).get(name), 0, reached.counted)
         spaces: dict[int, list[Any]] = {}
         for where, name, value in reached.entries.values():
             if isinstance(where, type):
                 types[where] = None
                 continue
             row = spaces.setdefault(id(where), [where, -1])
+            value = where.get(name, _refold_absent)  # may be another than at first, if it is alike
             row += (name, where if value is _refold_absent else value)
         self.dicts = (*rows, *map(tuple, spaces.values()))
         self.types, self.kinds = tuple(types), tuple(kinds)
         self.alike = (*alike, *reached.containers)
-        self.cells = tuple(part for cell in reached.cells.values() for part in cell)
+        cells = (*reached.cells.values(), *reached.functions.values())
+        self.cells = tuple(part for cell in cells for part in cell)
 
 
 def _refold_dict_rows(
