@@ -5636,6 +5636,7 @@ _REFOLD_TEXTS = (
 # of Python's own libraries: where classes are whose objects hold what they are given
 _REFOLD_OPEN = ("types", "collections", "argparse", "_thread")
 _REFOLD_DEEPEST = 12
+_REFOLD_VALUES = 4096  # values of a graph of objects that are looked at
 _REFOLD_LARGEST = 1 << 16  # bytes of an array that are compared before each call
 
 
@@ -5730,14 +5731,18 @@ def _refold_data(value: Any) -> bytes | None:
     return bytes(value) if small else None
 
 
-def _refold_setting(value: Any, depth: int = 0, names: Any = None) -> Any:
+def _refold_setting(value: Any, depth: int = 0, names: Any = None, known: Any = None) -> Any:
     """A plain value itself; of a list, dict, set, array, function or object that holds values a
     text that differs where one of them does; None of all else, which nothing can be said of.
 
-    names: of an object the fields that count; all, where there are none.
+    names: of an object the fields that count; all, where there are none. known: what was looked at
+    by its id, and its text: many may hold the same, or themselves.
     """
     if _refold_is_plain(value):
         return value
+    known = {} if known is None else known
+    if id(value) in known:
+        return known[id(value)][1]
     kind, inner = type(value), None
     named = value if callable(value) and hasattr(value, "__qualname__") else kind
     home = _refold_home_of(named)
@@ -5769,11 +5774,13 @@ def _refold_setting(value: Any, depth: int = 0, names: Any = None) -> Any:
         inner = [part for item in fields.items() for part in item]
     if inner is None:
         return None
-    deeper = depth < _REFOLD_DEEPEST
-    parts = [_refold_setting(v, depth + 1, names) if deeper else None for v in inner]
+    deeper = depth < _REFOLD_DEEPEST and len(known) < _REFOLD_VALUES
+    known[id(value)] = value, f"{name} in itself"
+    parts = [_refold_setting(v, depth + 1, names, known) if deeper else None for v in inner]
     text = f"{name}({', '.join(map(repr, parts))})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return text if len(text) <= 100 else f"{name} {digest}"
+    known[id(value)] = value, text if len(text) <= 100 else f"{name} {digest}"
+    return known[id(value)][1]
 
 
 class _RefoldSeen:
@@ -5810,6 +5817,8 @@ def _refold_containers(
     """
     known = {} if known is None else known
     if depth > _REFOLD_DEEPEST or id(value) in known or _refold_is_plain(value):
+        return ()
+    if len(known) >= _REFOLD_VALUES:
         return ()
     known[id(value)] = value
     pair: tuple[Any, ...] = ()

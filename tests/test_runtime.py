@@ -9,7 +9,8 @@ import torch
 
 import refold.runtime
 from refold.emit.embed import runtime_text
-from refold.runtime.settings import _refold_setting
+from refold.runtime import settings
+from refold.runtime.settings import _refold_containers, _refold_setting
 
 
 def defined(text: str) -> list[str]:
@@ -62,3 +63,42 @@ def test_functions_of_one_name_are_told_apart():
     )
     assert len({first, *map(made, others)}) == 1 + len(others)
     assert _refold_setting(torch.nn.functional.relu) == "torch.relu()"
+
+
+class Held:
+    """Holds others."""
+
+    def __init__(self, *others: object) -> None:
+        self.others = others
+
+
+def test_what_many_hold_is_looked_at_once(monkeypatch):
+    """A graph of objects, each of which is held eight times: there are 8^5 ways through it."""
+    seen = []
+    fields = settings._refold_fields
+    monkeypatch.setattr(settings, "_refold_fields", lambda v: seen.append(v) or fields(v))
+
+    def graph(leaf: float) -> Held:
+        held = Held(leaf)
+        for _ in range(5):
+            held = Held(*[held] * 8)
+        return held
+
+    first = _refold_setting(graph(1.0))
+    assert len(seen) == 6
+    assert first == _refold_setting(graph(1.0)) != _refold_setting(graph(2.0))
+
+
+def test_what_holds_itself_is_looked_at_once():
+    def ring(number: int) -> Held:
+        held = Held(number)
+        held.others = (*held.others, held, [held])
+        return held
+
+    assert _refold_setting(ring(1)) == _refold_setting(ring(1)) != _refold_setting(ring(2))
+
+
+def test_of_many_values_some_are_looked_at():
+    wide = Held(*(Held(Held(i)) for i in range(10_000)))
+    assert len(_refold_containers(wide)) < 3 * settings._REFOLD_VALUES
+    assert _refold_setting(wide) == _refold_setting(wide)
