@@ -19,6 +19,7 @@ from refold.derive import Options, derive
 from refold.devices import DEVICES
 from refold.emit.module import Emission, emit
 from refold.emit.target import Target
+from refold.flat import FLAT
 from refold.pipeline import OptimizeError, bind_for_class
 from refold.tune_images import (
     Sides,
@@ -142,8 +143,11 @@ def test_each_kernel_has_its_likely_tile() -> None:
         names = [w.schedule.kernels.name for w in likely(SIZES, kind, HOPPER)]
         flat = ["flat wgmma"] if kind == "tf32" else []
         assert sorted(names) == [*flat, "implicit mma_sync", "patches mma_sync", "strips wgmma"]
-        tiles = {w.schedule.tile for w in likely(SIZES, kind, HOPPER)}
-        assert tiles - {"broad"} == {"slim", "features64"}  # one wave of a long row's either
+        others = (w for w in likely(SIZES, kind, HOPPER) if w.schedule.kernels is not FLAT)
+        assert {w.schedule.tile for w in others} == {"slim", "features64"}
+    many = replace(SIZES, images=512, sizes=(60, 70), made=(60, 70))  # of one wave both are level
+    (tile,) = (w.schedule.tile for w in likely(many, "tf32", HOPPER) if w.schedule.kernels is FLAT)
+    assert tile == "slim"
 
 
 def test_an_example_has_the_sizes() -> None:

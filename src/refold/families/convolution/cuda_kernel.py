@@ -64,7 +64,7 @@ class CudaConvolution(CudaKernel):
             function = "convolution_statistics"
         packed = ["w_packed"] if self.is_packed else []
         sizes = [name for name, _ in self.sizes()]
-        aligned = [] if function == "direct" else ["body.is_aligned()"]
+        aligned = [] if function in ("direct", "flat") else ["body.is_aligned()"]
         work = ["work"] if self.may_work_in_memory else []
         given = ", ".join([self.sized(), "a", "w", *packed, *sizes, *aligned, *work, "on"])
         return f"rf::{function}<{self.schedule()}>({given})"

@@ -304,10 +304,10 @@ Error flat_workspace_size(WorkspaceSize& size, long count, long deep, long high,
 }
 
 // images [count, channels, deep, high, wide] -> body's outputs, `places` for each of a result's channels. w: the kernels
-// as they are; they and the images are packed into the workspace first. aligned: as of `convolution`.
+// as they are; they and the images are packed into the workspace first.
 template <class S, class Body>
 Error flat(const Body& body, const float* x, const float* w, long count, long deep, long high, long wide, long places,
-           bool aligned, const Workspace& work, cudaStream_t stream) {
+           const Workspace& work, cudaStream_t stream) {
   using W = typename Body::Window;
   using Shape = FlatShape<S, W>;
   if (count == 0 || places == 0) return nullptr;
