@@ -5385,9 +5385,11 @@ import enum
 import functools
 import math
 import types
+from collections.abc import Iterable, Iterator
 import dis
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Iterator, Sequence
+from types import CellType, FunctionType
 import logging
 from collections.abc import Callable
 import weakref
@@ -6085,6 +6087,7 @@ _REFOLD_OPEN = ("types", "collections", "argparse", "_thread")
 _REFOLD_DEEPEST = 12
 _REFOLD_VALUES = 4096  # values of a graph of objects that are looked at
 _REFOLD_LARGEST = 1 << 16  # bytes of an array that are compared before each call
+_REFOLD_USUAL = frozenset(vars(torch.nn.Module()))
 
 
 def _refold_is_plain(value: Any) -> bool:
@@ -6107,6 +6110,17 @@ def _refold_content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return None  # not bound yet
+
+
+def _refold_equal(held: Any, then: Any) -> bool:
+    """Does something hold what it held then?"""
+    if isinstance(held, types.CellType):
+        return _refold_content(held) is then
+    held = _RefoldSeen(held) if isinstance(held, types.FunctionType) else held
+    try:
+        return bool(held == then)
+    except Exception:  # of other tensors, for example, nobody can say so
+        return False
 
 
 def _refold_home_of(kind: Any) -> str:
@@ -6135,9 +6149,32 @@ def _refold_fields(value: Any) -> dict[str, Any] | None:
     return found | own if type(own) is dict else found
 
 
+def _refold_places(model: torch.nn.Module) -> dict[int, str]:
+    """The path of each module inside a model, by the identity of the dict that has its children: a
+    module and its twin share it."""
+    return {id(vars(m)["_modules"]): path for path, m in model.named_modules()}
+
+
+def _refold_place(value: Any, places: Any) -> str | None:
+    """The path of a module that a model has at a place of its own, or None."""
+    known = places and isinstance(value, torch.nn.Module)
+    return places.get(id(vars(value).get("_modules"))) if known else None
+
+
+def _refold_is_function(value: Any) -> bool:
+    """Is it a function in Python, and not one of PyTorch's that holds nothing?"""
+    theirs = isinstance(value, types.FunctionType)
+    return theirs and (bool(value.__closure__) or _refold_home_of(value) not in _REFOLD_HOMES)
+
+
 def _refold_counted(value: Any, names: Any) -> dict[str, Any] | None:
-    """The fields of an object that count: of one that finds its fields in ways of its own, all."""
+    """The fields of an object that count: of one that finds its fields in ways of its own, all. So
+    of PyTorch's modules that a model holds in no place of theirs."""
     fields, kind = _refold_fields(value), type(value)
+    if isinstance(value, torch.nn.Module):
+        every = names is None or _refold_home_of(kind) == "torch"
+        held = {k: v for k, v in vars(value).items() if not k.startswith("_refold")}
+        return {k: v for k, v in held.items() if every or k in names or k in _REFOLD_USUAL}
     own = any("__getattribute__" in vars(c) for c in kind.__mro__[:-1])
     if fields is None or names is None or own or hasattr(kind, "__getattr__"):
         return fields
@@ -6178,15 +6215,21 @@ def _refold_data(value: Any) -> bytes | None:
     return bytes(value) if small else None
 
 
-def _refold_setting(value: Any, depth: int = 0, names: Any = None, known: Any = None) -> Any:
+def _refold_setting(
+    value: Any, depth: int = 0, names: Any = None, known: Any = None, places: Any = None
+) -> Any:
     """A plain value itself; of a list, dict, set, array, function or object that holds values a
     text that differs where one of them does; None of all else, which nothing can be said of.
 
     names: of an object the fields that count; all, where there are none. known: what was looked at
-    by its id, and its text: many may hold the same, or themselves.
+    by its id, and its text: many may hold the same, or themselves. places: of the modules that the
+    model has at a place of their own, which says all of them (`_refold_places`).
     """
     if _refold_is_plain(value):
         return value
+    place = _refold_place(value, places)
+    if place is not None:
+        return f"the module {place}"
     known = {} if known is None else known
     if id(value) in known:
         return known[id(value)][1]
@@ -6207,6 +6250,7 @@ def _refold_setting(value: Any, depth: int = 0, names: Any = None, known: Any = 
         if isinstance(code, types.CodeType) and (home not in _REFOLD_HOMES or "<" in name):
             inner = [*_refold_code(code), value.__defaults__, value.__kwdefaults__]
             inner += [_refold_content(cell) for cell in value.__closure__ or ()]
+            inner += [vars(value)] if vars(value) else []
         inner += [value.__self__] if isinstance(value, types.MethodType) else []
     elif name == "functools.partial":
         inner = [value.func, value.args, value.keywords]
@@ -6223,7 +6267,7 @@ def _refold_setting(value: Any, depth: int = 0, names: Any = None, known: Any = 
         return None
     deeper = depth < _REFOLD_DEEPEST and len(known) < _REFOLD_VALUES
     known[id(value)] = value, f"{name} in itself"
-    parts = [_refold_setting(v, depth + 1, names, known) if deeper else None for v in inner]
+    parts = [_refold_setting(v, depth + 1, names, known, places) if deeper else None for v in inner]
     text = f"{name}({', '.join(map(repr, parts))})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     known[id(value)] = value, text if len(text) <= 100 else f"{name} {digest}"
@@ -6256,13 +6300,16 @@ class _RefoldSeen:
 
 
 def _refold_containers(
-    value: Any, depth: int = 0, names: Any = None, known: Any = None
+    value: Any, depth: int = 0, names: Any = None, known: Any = None, places: Any = None
 ) -> tuple[Any, ...]:
-    """Whatever holds something in an attribute or a global, and what it holds now, in turns.
+    """Whatever holds something in an attribute or a global, and what it holds now, in turns; of a
+    function its (code, defaults, defaults of keywords).
 
-    names: of objects the fields that count, or None for all.
+    names: of objects the fields that count, or None for all. places: see `_refold_setting`.
     """
     known = {} if known is None else known
+    if _refold_place(value, places) is not None:
+        return ()
     if depth > _REFOLD_DEEPEST or id(value) in known or _refold_is_plain(value):
         return ()
     if len(known) >= _REFOLD_VALUES:
@@ -6277,11 +6324,17 @@ def _refold_containers(
     elif isinstance(value, (list, set)) or _refold_is_deque(value):
         pair, inner = (value, value.copy()), value
     elif isinstance(value, functools.partial):
-        inner = (value.args, value.keywords)
+        inner = (value.func, value.args, value.keywords)
     elif isinstance(value, types.MethodType):
-        inner = (value.__self__,)
+        inner = (value.__self__, value.__func__)
     elif isinstance(value, types.FunctionType):
-        inner = [_refold_content(cell) for cell in value.__closure__ or ()]
+        cells = value.__closure__ or ()
+        if _refold_is_function(value):
+            bound = [(c, _refold_content(c)) for c in cells]
+            bound = [(c, v) for c, v in bound if v is not None]
+            pair = (value, _RefoldSeen(value).now(), *(part for one in bound for part in one))
+        inner = [*map(_refold_content, cells), value.__defaults__, value.__kwdefaults__]
+        inner += [vars(value)]
     elif _refold_is_number(value):
         return ()
     elif _refold_data(value) is not None or _refold_is_variable(value):
@@ -6296,8 +6349,91 @@ def _refold_containers(
         )
         seen = own if whole else _RefoldSeen(value, names)
         pair, inner = (seen, own.copy() if whole else seen.now()), fields.values()
-    below = (c for v in inner for c in _refold_containers(v, depth + 1, names, known))
+    below = (c for v in inner for c in _refold_containers(v, depth + 1, names, known, places))
     return (*pair, *below)
+
+
+# What a model's attributes hold, followed to classes and to functions in Python.
+
+
+_REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools", "itertools")
+_REFOLD_MOST = 4000  # functions that are followed
+_REFOLD_LONGEST = 1024  # elements of a list, dict or set that are compared
+
+
+def _refold_is_library(name: Any) -> bool:
+    return str(name).split(".")[0] in _REFOLD_LIBRARIES
+
+
+class _RefoldCode:
+    """The code of a function that something holds, with the globals that it reads. What else the
+    function has, defaults and variables that it closes over, is of that function alone."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self.code, self.space = function.__code__, function.__globals__
+        self.__qualname__ = function.__qualname__
+
+    def __eq__(self, other: object) -> bool:
+        same = type(other) is _RefoldCode and other.code == self.code
+        return same and other.space is self.space  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+    def function(self) -> types.FunctionType:
+        cells = tuple(types.CellType() for _ in self.code.co_freevars)
+        return types.FunctionType(self.code, self.space, self.code.co_name, None, cells)
+
+
+def _refold_met(values: Iterable[Any], known: dict[int, Any]) -> Iterator[Any]:
+    """The classes of objects and modules, and the functions of the program's own, that are held by
+    values: in containers, objects, closures, defaults, partials and bound methods.
+
+    known: what was looked into, by its id.
+    """
+    todo, most = list(values), len(known) + _REFOLD_MOST
+    while todo and len(known) < most:
+        one = todo.pop()
+        if id(one) in known or _refold_is_plain(one):
+            continue
+        inner: Any = ()
+        if isinstance(one, types.FunctionType):
+            if not _refold_is_library(one.__globals__.get("__name__")):
+                yield one
+            cells = map(_refold_content, one.__closure__ or ())
+            inner = [*cells, *(one.__defaults__ or ()), one.__kwdefaults__, vars(one)]
+        elif isinstance(one, types.MethodType):
+            inner = (one.__self__, one.__func__)
+        elif isinstance(one, functools.partial):
+            inner = (one.func, one.args, one.keywords)
+        elif isinstance(one, (list, tuple, set, frozenset)) or _refold_is_deque(one):
+            inner = one
+        elif isinstance(one, (dict, types.MappingProxyType)):
+            inner = one.values()
+        elif isinstance(one, torch.nn.Module):
+            yield type(one)
+            inner = vars(one).values()
+        elif (fields := _refold_fields(one)) is not None:
+            yield type(one)
+            inner = fields.values()
+        else:
+            continue
+        known[id(one)] = one
+        todo += inner if len(inner) <= _REFOLD_LONGEST else ()
+
+
+def _refold_kinds(model: torch.nn.Module) -> set[Any]:
+    """The classes of a model's modules, and of the objects that they hold, and `_RefoldCode` of the
+    functions that they hold."""
+    known = {id(m): m for m in model.modules()}
+    found: set[Any] = {type(m) for m in known.values()}
+    held: list[Any] = []
+    for module in known.values():
+        hidden = "_" if _refold_is_library(type(module).__module__) else "_refold"
+        held += [v for name, v in list(vars(module).items()) if not name.startswith(hidden)]
+    for one in _refold_met(held, known):
+        found.add(_RefoldCode(one) if isinstance(one, types.FunctionType) else one)
+    return found
 
 
 # Which classes, functions and globals forward reads: what its code names, followed through calls.
@@ -6307,13 +6443,10 @@ def _refold_containers(
 # with a computed name) is not seen.
 
 
-_REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools", "itertools")
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
 _REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
 _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
-_REFOLD_MOST = 4000  # functions that are followed
 _REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
-_REFOLD_LONGEST = 1024  # elements of a list, dict or set that are compared
 _REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
 
 
@@ -6389,47 +6522,19 @@ def _refold_function(value: Any) -> types.FunctionType | None:
     return None
 
 
-def _refold_is_library(name: Any) -> bool:
-    return str(name).split(".")[0] in _REFOLD_LIBRARIES
-
-
 def _refold_space(where: Any) -> Mapping[str, Any]:
     return where if isinstance(where, dict) else vars(where)
 
 
-def _refold_kinds(model: torch.nn.Module) -> set[type]:
-    """The classes of a model's modules, and of the objects that they hold."""
-    found: set[type] = set()
-    known: dict[int, Any] = {}
-    for module in model.modules():
-        found.add(type(module))
-        own = not str(type(module).__module__).startswith("torch.")
-        held = list(vars(module).items()) if own else []
-        todo = [value for name, value in held if not name.startswith("_refold")]
-        while todo and len(known) < _REFOLD_MOST:
-            one = todo.pop()
-            one = one.__self__ if isinstance(one, types.MethodType) else one
-            fields = None
-            if isinstance(one, (list, tuple, dict)):
-                inner = one.values() if isinstance(one, dict) else one
-            elif (fields := _refold_fields(one)) is not None:
-                found.add(type(one))
-                inner = fields.values()
-            else:
-                continue
-            if id(one) not in known:
-                known[id(one)] = one
-                todo += inner if len(inner) <= _REFOLD_LONGEST else ()
-    return found
-
-
-def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
-    """All that the forwards of modules of these classes read beside their modules' attributes."""
+def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
+    """All that the forwards of modules of these classes, and functions that are held, read beside
+    their modules' attributes (see `_refold_kinds`)."""
     found = _RefoldReached()
     stored: set[tuple[int, str]] = set()
     seen: set[int] = set()
     waiting: list[tuple[types.FunctionType, tuple[type, ...]]] = []
     helpers: dict[type, None] = {}  # classes of objects, whose methods may be called by any code
+    looked: dict[int, Any] = {}
     roots: list[Any] = []  # what is held by closures and defaults
 
     def follow(value: Any, owners: tuple[type, ...]) -> None:
@@ -6446,9 +6551,18 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
             help_of(value)
 
     def help_of(value: Any) -> None:
-        for one in value if isinstance(value, (list, tuple)) and len(value) < 64 else (value,):
-            if _refold_fields(one) is not None:
-                helpers.setdefault(type(one))
+        if not isinstance(value, types.FunctionType):  # those are followed themselves
+            for one in _refold_met((value,), looked):
+                meet(one)
+
+    def meet(kind: Any) -> None:
+        if isinstance(kind, (types.FunctionType, _RefoldCode)):
+            follow(kind.function() if isinstance(kind, _RefoldCode) else kind, classes)
+        elif not issubclass(kind, torch.nn.Module):
+            helpers.setdefault(kind)
+        else:
+            for name in _REFOLD_CALLED:
+                add_attribute(kind, name)
 
     def add_attribute(kind: type, name: str) -> None:
         for cls in kind.__mro__[:-1]:
@@ -6507,12 +6621,11 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
             else:
                 follow(value, ())
 
+    kinds = list(kinds)
+    theirs = (k for k in kinds if isinstance(k, type) and issubclass(k, torch.nn.Module))
+    classes = tuple(k for k in theirs if not _refold_is_library(k.__module__))
     for kind in kinds:
-        if not issubclass(kind, torch.nn.Module):
-            helpers.setdefault(kind)
-            continue
-        for name in _REFOLD_CALLED:
-            add_attribute(kind, name)
+        meet(kind)
     met: dict[type, int] = {}
     while waiting or any(met.get(kind) != len(found.names) for kind in helpers):
         while waiting:
@@ -6596,7 +6709,7 @@ def _refold_reach_difference(then: _RefoldReached) -> str | None:
         if cell.cell_contents is not value:
             return "a variable that forward's code closes over has changed"
     for function, code in then.functions.values():
-        if not _refold_equal(_RefoldSeen(function), code):
+        if not _refold_equal(function, code):
             return f"the code or a default of {function.__qualname__} has changed"
     for held, now in zip(then.containers[::2], then.containers[1::2], strict=True):
         if not _refold_equal(held, now):
@@ -6604,15 +6717,10 @@ def _refold_reach_difference(then: _RefoldReached) -> str | None:
     return None
 
 
-def _refold_equal(a: Any, b: Any) -> bool:
-    try:
-        return bool(a == b)
-    except Exception:  # of other tensors, for example, nobody can say so
-        return False
-
-
 def _refold_what(held: Any) -> str:
     held = held.value if type(held) is _RefoldSeen else held
+    if isinstance(held, types.CellType):
+        return "a variable that a function closes over"
     known = isinstance(held, (list, dict, set))
     words = "list, dict or set among the globals" if known else type(held).__name__
     return f"a {words}"
@@ -6719,6 +6827,7 @@ def _refold_difference(
     anew = _refold_given_anew(model)
     if anew is not None:
         return f"the class {type(model).__qualname__} has another {anew}"
+    places = _refold_places(model)
     for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
@@ -6740,7 +6849,8 @@ def _refold_difference(
         for name, setting in settings.items():
             if not module.training and _refold_trains_alone(module, name):
                 continue
-            value = _refold_setting(getattr(module, name, None), names=reached.counted)
+            value = getattr(module, name, None)
+            value = _refold_setting(value, names=reached.counted, places=places)
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
     for paths in tied:
@@ -6774,6 +6884,7 @@ class _RefoldRows:
         kinds: list[Any] = []
         alike: list[Any] = []
         types: dict[type, None] = {}
+        places = _refold_places(model)
         for path, module in _refold_modules_of(model):
             inside = f"{path}." if path else ""
             own = {p.removeprefix(inside) for p in assigned if p.startswith(inside)}
@@ -6787,7 +6898,8 @@ class _RefoldRows:
                 kinds += (module, type(module))
             types[type(module)] = None
             for name in names.get(path, ()):
-                alike += _refold_containers(vars(module).get(name), 0, reached.counted)
+                held = vars(module).get(name)
+                alike += _refold_containers(held, names=reached.counted, places=places)
         spaces: dict[int, list[Any]] = {}
         for where, name, value in reached.entries.values():
             if isinstance(where, type):
@@ -6798,9 +6910,13 @@ class _RefoldRows:
             row += (name, where if value is _refold_absent else value)
         self.dicts = (*rows, *map(tuple, spaces.values()))
         self.types, self.kinds = tuple(types), tuple(kinds)
-        self.alike = (*alike, *reached.containers)
-        cells = (*reached.cells.values(), *reached.functions.values())
+        alike += reached.containers
+        pairs = list(zip(alike[::2], alike[1::2], strict=True))
+        functions = [p for p in pairs if isinstance(p[0], (CellType, FunctionType))]
+        cells = (*reached.cells.values(), *reached.functions.values(), *functions)
         self.cells = tuple(part for cell in cells for part in cell)
+        others = (p for p in pairs if not isinstance(p[0], (CellType, FunctionType)))
+        self.alike = tuple(part for pair in others for part in pair)
 
 
 def _refold_dict_rows(

@@ -42,6 +42,14 @@ TABLE: Mapping[str, Row] = {
             ),
         ),
     ),
+    "tests/test_held_code.py::test_a_part_that_is_held_elsewhere_is_the_one_that_is_called": Row(
+        "Each is compiled; what holds the part is looked into by one walk.",
+        ("a closure over a part-replaced", "no place of its own-replaced"),
+    ),
+    "tests/test_held_code.py::test_what_a_held_function_reads_is_followed": Row(
+        "Each is compiled twice; what functions read is found by one walk.",
+        ("a number that it closes over", "a global number", "another module's setting"),
+    ),
     "tests/test_holders.py::test_a_cached_property_is_followed": Row(
         "Files run the same runtime, and graphs are Dynamo's.", ("module",)
     ),

@@ -11,14 +11,19 @@ import torch
 from refold import twin
 from refold.runtime.reach import (
     _refold_absent,
-    _refold_equal,
     _refold_modules_of,
     _refold_reach_difference,
     _refold_same,
     _refold_space,
     _RefoldReached,
 )
-from refold.runtime.settings import _refold_is_plain, _refold_setting, _RefoldSeen
+from refold.runtime.settings import (
+    _refold_equal,
+    _refold_is_plain,
+    _refold_places,
+    _refold_setting,
+    _RefoldSeen,
+)
 from refold.runtime.structure import _refold_held, _refold_tied
 
 SETTINGS, STRUCTURE = "settings", "parts"  # what a word of `changed` begins with
@@ -66,11 +71,12 @@ def _acts_around(model: torch.nn.Module) -> bool:
 
 def _settings(model: torch.nn.Module, modules: Any, counted: Any) -> list[Any]:
     """The settings that differ, and the mode of each part."""
-    inside = dict(_refold_modules_of(model))
+    inside, places = dict(_refold_modules_of(model)), _refold_places(model)
     now: list[Any] = []
     for path, _, _, settings in modules:
         for name, then in settings.items():
-            found = _refold_setting(getattr(inside.get(path), name, None), names=counted)
+            value = getattr(inside.get(path), name, None)
+            found = _refold_setting(value, names=counted, places=places)
             now += [(path, name, found)] if found != then else []
     return now + [getattr(inside.get(path), "training", None) for path, *_ in modules]
 
@@ -80,13 +86,13 @@ def _parts(
 ) -> Iterator[Any]:
     """Each module: its class, what it holds, its settings. Of one that came since, the plain
     settings of PyTorch's own classes: others may count."""
+    places = _refold_places(model)
     for path, module in _refold_modules_of(model):
         kind, names = type(module), known.get(path, ())
         if path not in known and kind.__module__.startswith("torch.nn."):
             names = tuple(name for name, value in vars(module).items() if _refold_is_plain(value))
-        settings = [
-            (name, _refold_setting(getattr(module, name, None), names=counted)) for name in names
-        ]
+        held = [(name, getattr(module, name, None)) for name in names]
+        settings = [(n, _refold_setting(v, names=counted, places=places)) for n, v in held]
         yield path, kind.__qualname__, id(kind), _refold_held(module), module.training, settings
 
 
@@ -102,7 +108,7 @@ def _read(reached: _RefoldReached) -> Iterator[Any]:
         if cell.cell_contents is not value:
             yield id(cell), id(cell.cell_contents)
     for function, code in reached.functions.values():
-        if not _refold_equal(_RefoldSeen(function), code):
+        if not _refold_equal(function, code):
             yield id(function), _refold_setting(function)
     for held, then in zip(reached.containers[::2], reached.containers[1::2], strict=True):
         if not _refold_equal(held, then):

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from refold import pipeline, twin
 from refold.capture import Example
+from refold.capture.twin import apart_of
 from refold.changed import changed, modes
 from refold.derive import Options
 from refold.runtime.calls import _refold_order
@@ -205,7 +206,7 @@ class Growth:
     def _program(
         self, fast: torch.nn.Module, refused: Sequence[twin.Program], example: Example
     ) -> tuple[twin.Program | None, Mapping[bool, str]]:
-        module = _apart(twin.original(fast))
+        module = apart_of(twin.original(fast))
         args, kwargs = pytree.tree_map(_plain, (example.args, dict(example.kwargs)))
         back, device = pipeline.target_for(self.target)
         result = pipeline.run(
@@ -236,7 +237,7 @@ def _is_right(
     while torch.export follows forward is no int, and nobody sees that forward asks."""
     results = []
     for attempt in (made.attempt, None):
-        own = _apart(module)
+        own = apart_of(module)
         given, named = copy.deepcopy((args, kwargs))
         with torch.no_grad(), torch.random.fork_rng(devices=()):
             torch.manual_seed(0)
@@ -254,12 +255,6 @@ def _is_right(
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [v for v in pytree.tree_leaves(value) if isinstance(v, torch.Tensor)]
-
-
-def _apart(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy with the same parameters. It is captured in both modes, and its buffers are written,
-    while other threads call the module itself."""
-    return copy.deepcopy(module, {id(p): p for p in module.parameters()})
 
 
 def _plain(value: Any) -> Any:

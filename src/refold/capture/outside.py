@@ -20,7 +20,8 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from refold.capture.twin import inside
 from refold.capture.values import CaptureError
-from refold.runtime.reach import _refold_is_theirs, _refold_kinds, _refold_reach
+from refold.runtime.met import _refold_kinds
+from refold.runtime.reach import _refold_is_theirs, _refold_reach
 
 _MOST = 20_000  # objects that are looked into
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)

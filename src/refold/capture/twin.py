@@ -8,6 +8,7 @@ element is copied.
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
 import weakref
@@ -24,12 +25,22 @@ class NoTwin(Exception):
 def twin_of(module: torch.nn.Module) -> torch.nn.Module:
     """The alias twin. Raises NoTwin where a part of the module cannot be copied."""
     try:
-        made: torch.nn.Module = _Copies().of(module)
+        made: torch.nn.Module = _Copies(module).of(module)
         return made
     except NoTwin:
         raise
     except Exception as error:  # a class's own __new__ or a tensor's detach, for example
         raise NoTwin(str(error)) from error
+
+
+def apart_of(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy that has the very parameters of a module, and buffers and other tensors of its own.
+    What functions close over is copied, too, which `copy.deepcopy` leaves as it is."""
+    try:
+        made: torch.nn.Module = _Apart(module).of(module)
+        return made
+    except Exception:  # what no twin can be made of
+        return copy.deepcopy(module, {id(p): p for p in module.parameters()})
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
@@ -54,9 +65,11 @@ _HOOKS = (
 
 
 class _Copies:
-    """Copies of modules, tensors and what holds them, each made once."""
+    """Copies of modules, tensors and what holds them, each made once. A module that is none of the
+    `root`'s parts, but is held by one, keeps its hooks: they are settings of that part."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: torch.nn.Module) -> None:
+        self.parts = {id(m) for m in root.modules()}
         self.made: dict[int, Any] = {}
         self.originals: list[Any] = []  # kept, so that no other object gets their ids
         self.holds: dict[int, bool] = {}
@@ -69,7 +82,7 @@ class _Copies:
         if isinstance(value, torch.nn.Module):
             return self._module(value, depth)
         if isinstance(value, torch.Tensor):
-            return self._keep(value, alias_of(value))
+            return self._keep(value, self.tensor(value))
         kind = type(value)
         if kind in _DICTS:
             copied = self._keep(value, kind())
@@ -86,6 +99,9 @@ class _Copies:
             return value
         return self._keep(value, self._holder(value, depth))
 
+    def tensor(self, value: torch.Tensor) -> torch.Tensor:
+        return alias_of(value)
+
     def _keep(self, value: Any, copied: Any) -> Any:
         self.originals.append(value)
         self.made[id(value)] = copied
@@ -97,10 +113,11 @@ class _Copies:
         kind = type(module)
         # not kind.__new__: that of a GraphModule makes a class without a forward
         copied: torch.nn.Module = self._keep(module, object.__new__(kind))
+        is_part = id(module) in self.parts
         for name, value in vars(module).items():
-            if name in _HOOKS:
+            if name in _HOOKS and is_part:
                 copied.__dict__[name] = type(value)()
-            elif name != "forward":
+            elif name != "forward" or not is_part:
                 copied.__dict__[name] = self.of(value, depth + 1)
         return copied
 
@@ -167,6 +184,16 @@ class _Copies:
             self.originals.append(one)
             self.holds[id(one)] = False
         return False
+
+
+class _Apart(_Copies):
+    def __init__(self, root: torch.nn.Module) -> None:
+        super().__init__(root)
+        self.memo: dict[int, Any] = {id(p): p for p in root.parameters()}
+
+    def tensor(self, value: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = copy.deepcopy(value, self.memo)
+        return made
 
 
 def inside(value: Any) -> list[Any]:

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator
 import torch
 
 from refold.emit.lines import fitted, literal
+from refold.runtime.met import _refold_kinds
 from refold.runtime.reach import (
-    _refold_kinds,
     _refold_plain_globals,
     _refold_reach,
     _RefoldReached,
 )
-from refold.runtime.settings import _refold_is_plain, _refold_setting
+from refold.runtime.settings import _refold_is_plain, _refold_places, _refold_setting
 from refold.runtime.structure import _refold_held, _refold_tied
 
 
@@ -28,11 +28,12 @@ def facts_lines(module: torch.nn.Module, assigned: Collection[str] = ()) -> list
         "# path, class, names of parameters, buffers and children, settings",
         "_REFOLD_MODULES = (",
     ]
+    counted, places = reached.counted, _refold_places(module)
     for path, m in module.named_modules(remove_duplicate=False):
         kind = type(m).__qualname__ if path else ""
         held = dict(_attributes(m, reached))
         held = {k: v for k, v in held.items() if f"{path}.{k}".strip(".") not in assigned}
-        settings = {k: _refold_setting(v, names=reached.counted) for k, v in held.items()}
+        settings = {k: _refold_setting(v, names=counted, places=places) for k, v in held.items()}
         known = {k: s for k, s in sorted(settings.items()) if s is not None or held[k] is None}
         lines += fitted(f"    {literal((path, kind, _refold_held(m), known))},")
     lines.append(")")

@@ -9,6 +9,7 @@ PARTS = (
     "built",
     "library",
     "settings",
+    "met",
     "reach",
     "structure",
     "rounding",

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
+from refold.runtime.met import _refold_kinds
 from refold.runtime.reach import (
     _refold_as_known,
-    _refold_kinds,
     _refold_reach,
     _RefoldReached,
 )

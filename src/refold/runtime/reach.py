@@ -14,22 +14,26 @@ from typing import Any
 
 import torch
 
+from refold.runtime.met import (
+    _REFOLD_LONGEST,
+    _REFOLD_MOST,
+    _refold_is_library,
+    _refold_met,
+    _RefoldCode,
+)
 from refold.runtime.settings import (
     _refold_containers,
-    _refold_fields,
+    _refold_equal,
     _refold_is_number,
     _refold_is_plain,
     _refold_setting,
     _RefoldSeen,
 )
 
-_REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools", "itertools")
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
 _REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
 _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
-_REFOLD_MOST = 4000  # functions that are followed
 _REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
-_REFOLD_LONGEST = 1024  # elements of a list, dict or set that are compared
 _REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
 
 
@@ -105,47 +109,19 @@ def _refold_function(value: Any) -> types.FunctionType | None:
     return None
 
 
-def _refold_is_library(name: Any) -> bool:
-    return str(name).split(".")[0] in _REFOLD_LIBRARIES
-
-
 def _refold_space(where: Any) -> Mapping[str, Any]:
     return where if isinstance(where, dict) else vars(where)
 
 
-def _refold_kinds(model: torch.nn.Module) -> set[type]:
-    """The classes of a model's modules, and of the objects that they hold."""
-    found: set[type] = set()
-    known: dict[int, Any] = {}
-    for module in model.modules():
-        found.add(type(module))
-        own = not str(type(module).__module__).startswith("torch.")
-        held = list(vars(module).items()) if own else []
-        todo = [value for name, value in held if not name.startswith("_refold")]
-        while todo and len(known) < _REFOLD_MOST:
-            one = todo.pop()
-            one = one.__self__ if isinstance(one, types.MethodType) else one
-            fields = None
-            if isinstance(one, (list, tuple, dict)):
-                inner = one.values() if isinstance(one, dict) else one
-            elif (fields := _refold_fields(one)) is not None:
-                found.add(type(one))
-                inner = fields.values()
-            else:
-                continue
-            if id(one) not in known:
-                known[id(one)] = one
-                todo += inner if len(inner) <= _REFOLD_LONGEST else ()
-    return found
-
-
-def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
-    """All that the forwards of modules of these classes read beside their modules' attributes."""
+def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
+    """All that the forwards of modules of these classes, and functions that are held, read beside
+    their modules' attributes (see `_refold_kinds`)."""
     found = _RefoldReached()
     stored: set[tuple[int, str]] = set()
     seen: set[int] = set()
     waiting: list[tuple[types.FunctionType, tuple[type, ...]]] = []
     helpers: dict[type, None] = {}  # classes of objects, whose methods may be called by any code
+    looked: dict[int, Any] = {}
     roots: list[Any] = []  # what is held by closures and defaults
 
     def follow(value: Any, owners: tuple[type, ...]) -> None:
@@ -162,9 +138,18 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
             help_of(value)
 
     def help_of(value: Any) -> None:
-        for one in value if isinstance(value, (list, tuple)) and len(value) < 64 else (value,):
-            if _refold_fields(one) is not None:
-                helpers.setdefault(type(one))
+        if not isinstance(value, types.FunctionType):  # those are followed themselves
+            for one in _refold_met((value,), looked):
+                meet(one)
+
+    def meet(kind: Any) -> None:
+        if isinstance(kind, (types.FunctionType, _RefoldCode)):
+            follow(kind.function() if isinstance(kind, _RefoldCode) else kind, classes)
+        elif not issubclass(kind, torch.nn.Module):
+            helpers.setdefault(kind)
+        else:
+            for name in _REFOLD_CALLED:
+                add_attribute(kind, name)
 
     def add_attribute(kind: type, name: str) -> None:
         for cls in kind.__mro__[:-1]:
@@ -223,12 +208,11 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
             else:
                 follow(value, ())
 
+    kinds = list(kinds)
+    theirs = (k for k in kinds if isinstance(k, type) and issubclass(k, torch.nn.Module))
+    classes = tuple(k for k in theirs if not _refold_is_library(k.__module__))
     for kind in kinds:
-        if not issubclass(kind, torch.nn.Module):
-            helpers.setdefault(kind)
-            continue
-        for name in _REFOLD_CALLED:
-            add_attribute(kind, name)
+        meet(kind)
     met: dict[type, int] = {}
     while waiting or any(met.get(kind) != len(found.names) for kind in helpers):
         while waiting:
@@ -312,7 +296,7 @@ def _refold_reach_difference(then: _RefoldReached) -> str | None:
         if cell.cell_contents is not value:
             return "a variable that forward's code closes over has changed"
     for function, code in then.functions.values():
-        if not _refold_equal(_RefoldSeen(function), code):
+        if not _refold_equal(function, code):
             return f"the code or a default of {function.__qualname__} has changed"
     for held, now in zip(then.containers[::2], then.containers[1::2], strict=True):
         if not _refold_equal(held, now):
@@ -320,15 +304,10 @@ def _refold_reach_difference(then: _RefoldReached) -> str | None:
     return None
 
 
-def _refold_equal(a: Any, b: Any) -> bool:
-    try:
-        return bool(a == b)
-    except Exception:  # of other tensors, for example, nobody can say so
-        return False
-
-
 def _refold_what(held: Any) -> str:
     held = held.value if type(held) is _RefoldSeen else held
+    if isinstance(held, types.CellType):
+        return "a variable that a function closes over"
     known = isinstance(held, (list, dict, set))
     words = "list, dict or set among the globals" if known else type(held).__name__
     return f"a {words}"

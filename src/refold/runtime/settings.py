@@ -25,6 +25,7 @@ _REFOLD_OPEN = ("types", "collections", "argparse", "_thread")
 _REFOLD_DEEPEST = 12
 _REFOLD_VALUES = 4096  # values of a graph of objects that are looked at
 _REFOLD_LARGEST = 1 << 16  # bytes of an array that are compared before each call
+_REFOLD_USUAL = frozenset(vars(torch.nn.Module()))
 
 
 def _refold_is_plain(value: Any) -> bool:
@@ -47,6 +48,17 @@ def _refold_content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return None  # not bound yet
+
+
+def _refold_equal(held: Any, then: Any) -> bool:
+    """Does something hold what it held then?"""
+    if isinstance(held, types.CellType):
+        return _refold_content(held) is then
+    held = _RefoldSeen(held) if isinstance(held, types.FunctionType) else held
+    try:
+        return bool(held == then)
+    except Exception:  # of other tensors, for example, nobody can say so
+        return False
 
 
 def _refold_home_of(kind: Any) -> str:
@@ -75,9 +87,32 @@ def _refold_fields(value: Any) -> dict[str, Any] | None:
     return found | own if type(own) is dict else found
 
 
+def _refold_places(model: torch.nn.Module) -> dict[int, str]:
+    """The path of each module inside a model, by the identity of the dict that has its children: a
+    module and its twin share it."""
+    return {id(vars(m)["_modules"]): path for path, m in model.named_modules()}
+
+
+def _refold_place(value: Any, places: Any) -> str | None:
+    """The path of a module that a model has at a place of its own, or None."""
+    known = places and isinstance(value, torch.nn.Module)
+    return places.get(id(vars(value).get("_modules"))) if known else None
+
+
+def _refold_is_function(value: Any) -> bool:
+    """Is it a function in Python, and not one of PyTorch's that holds nothing?"""
+    theirs = isinstance(value, types.FunctionType)
+    return theirs and (bool(value.__closure__) or _refold_home_of(value) not in _REFOLD_HOMES)
+
+
 def _refold_counted(value: Any, names: Any) -> dict[str, Any] | None:
-    """The fields of an object that count: of one that finds its fields in ways of its own, all."""
+    """The fields of an object that count: of one that finds its fields in ways of its own, all. So
+    of PyTorch's modules that a model holds in no place of theirs."""
     fields, kind = _refold_fields(value), type(value)
+    if isinstance(value, torch.nn.Module):
+        every = names is None or _refold_home_of(kind) == "torch"
+        held = {k: v for k, v in vars(value).items() if not k.startswith("_refold")}
+        return {k: v for k, v in held.items() if every or k in names or k in _REFOLD_USUAL}
     own = any("__getattribute__" in vars(c) for c in kind.__mro__[:-1])
     if fields is None or names is None or own or hasattr(kind, "__getattr__"):
         return fields
@@ -118,15 +153,21 @@ def _refold_data(value: Any) -> bytes | None:
     return bytes(value) if small else None
 
 
-def _refold_setting(value: Any, depth: int = 0, names: Any = None, known: Any = None) -> Any:
+def _refold_setting(
+    value: Any, depth: int = 0, names: Any = None, known: Any = None, places: Any = None
+) -> Any:
     """A plain value itself; of a list, dict, set, array, function or object that holds values a
     text that differs where one of them does; None of all else, which nothing can be said of.
 
     names: of an object the fields that count; all, where there are none. known: what was looked at
-    by its id, and its text: many may hold the same, or themselves.
+    by its id, and its text: many may hold the same, or themselves. places: of the modules that the
+    model has at a place of their own, which says all of them (`_refold_places`).
     """
     if _refold_is_plain(value):
         return value
+    place = _refold_place(value, places)
+    if place is not None:
+        return f"the module {place}"
     known = {} if known is None else known
     if id(value) in known:
         return known[id(value)][1]
@@ -147,6 +188,7 @@ def _refold_setting(value: Any, depth: int = 0, names: Any = None, known: Any = 
         if isinstance(code, types.CodeType) and (home not in _REFOLD_HOMES or "<" in name):
             inner = [*_refold_code(code), value.__defaults__, value.__kwdefaults__]
             inner += [_refold_content(cell) for cell in value.__closure__ or ()]
+            inner += [vars(value)] if vars(value) else []
         inner += [value.__self__] if isinstance(value, types.MethodType) else []
     elif name == "functools.partial":
         inner = [value.func, value.args, value.keywords]
@@ -163,7 +205,7 @@ def _refold_setting(value: Any, depth: int = 0, names: Any = None, known: Any = 
         return None
     deeper = depth < _REFOLD_DEEPEST and len(known) < _REFOLD_VALUES
     known[id(value)] = value, f"{name} in itself"
-    parts = [_refold_setting(v, depth + 1, names, known) if deeper else None for v in inner]
+    parts = [_refold_setting(v, depth + 1, names, known, places) if deeper else None for v in inner]
     text = f"{name}({', '.join(map(repr, parts))})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     known[id(value)] = value, text if len(text) <= 100 else f"{name} {digest}"
@@ -196,13 +238,16 @@ class _RefoldSeen:
 
 
 def _refold_containers(
-    value: Any, depth: int = 0, names: Any = None, known: Any = None
+    value: Any, depth: int = 0, names: Any = None, known: Any = None, places: Any = None
 ) -> tuple[Any, ...]:
-    """Whatever holds something in an attribute or a global, and what it holds now, in turns.
+    """Whatever holds something in an attribute or a global, and what it holds now, in turns; of a
+    function its (code, defaults, defaults of keywords).
 
-    names: of objects the fields that count, or None for all.
+    names: of objects the fields that count, or None for all. places: see `_refold_setting`.
     """
     known = {} if known is None else known
+    if _refold_place(value, places) is not None:
+        return ()
     if depth > _REFOLD_DEEPEST or id(value) in known or _refold_is_plain(value):
         return ()
     if len(known) >= _REFOLD_VALUES:
@@ -217,11 +262,17 @@ def _refold_containers(
     elif isinstance(value, (list, set)) or _refold_is_deque(value):
         pair, inner = (value, value.copy()), value
     elif isinstance(value, functools.partial):
-        inner = (value.args, value.keywords)
+        inner = (value.func, value.args, value.keywords)
     elif isinstance(value, types.MethodType):
-        inner = (value.__self__,)
+        inner = (value.__self__, value.__func__)
     elif isinstance(value, types.FunctionType):
-        inner = [_refold_content(cell) for cell in value.__closure__ or ()]
+        cells = value.__closure__ or ()
+        if _refold_is_function(value):
+            bound = [(c, _refold_content(c)) for c in cells]
+            bound = [(c, v) for c, v in bound if v is not None]
+            pair = (value, _RefoldSeen(value).now(), *(part for one in bound for part in one))
+        inner = [*map(_refold_content, cells), value.__defaults__, value.__kwdefaults__]
+        inner += [vars(value)]
     elif _refold_is_number(value):
         return ()
     elif _refold_data(value) is not None or _refold_is_variable(value):
@@ -236,5 +287,5 @@ def _refold_containers(
         )
         seen = own if whole else _RefoldSeen(value, names)
         pair, inner = (seen, own.copy() if whole else seen.now()), fields.values()
-    below = (c for v in inner for c in _refold_containers(v, depth + 1, names, known))
+    below = (c for v in inner for c in _refold_containers(v, depth + 1, names, known, places))
     return (*pair, *below)

@@ -7,6 +7,7 @@ plain values among the globals that forward reads.
 """
 
 from collections.abc import Iterator, Sequence
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from refold.runtime.reach import (
     _refold_reach_difference,
     _RefoldReached,
 )
-from refold.runtime.settings import _refold_containers, _refold_setting
+from refold.runtime.settings import _refold_containers, _refold_places, _refold_setting
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
 _REFOLD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -97,6 +98,7 @@ def _refold_difference(
     anew = _refold_given_anew(model)
     if anew is not None:
         return f"the class {type(model).__qualname__} has another {anew}"
+    places = _refold_places(model)
     for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
@@ -118,7 +120,8 @@ def _refold_difference(
         for name, setting in settings.items():
             if not module.training and _refold_trains_alone(module, name):
                 continue
-            value = _refold_setting(getattr(module, name, None), names=reached.counted)
+            value = getattr(module, name, None)
+            value = _refold_setting(value, names=reached.counted, places=places)
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
     for paths in tied:
@@ -152,6 +155,7 @@ class _RefoldRows:
         kinds: list[Any] = []
         alike: list[Any] = []
         types: dict[type, None] = {}
+        places = _refold_places(model)
         for path, module in _refold_modules_of(model):
             inside = f"{path}." if path else ""
             own = {p.removeprefix(inside) for p in assigned if p.startswith(inside)}
@@ -165,7 +169,8 @@ class _RefoldRows:
                 kinds += (module, type(module))
             types[type(module)] = None
             for name in names.get(path, ()):
-                alike += _refold_containers(vars(module).get(name), 0, reached.counted)
+                held = vars(module).get(name)
+                alike += _refold_containers(held, names=reached.counted, places=places)
         spaces: dict[int, list[Any]] = {}
         for where, name, value in reached.entries.values():
             if isinstance(where, type):
@@ -176,9 +181,13 @@ class _RefoldRows:
             row += (name, where if value is _refold_absent else value)
         self.dicts = (*rows, *map(tuple, spaces.values()))
         self.types, self.kinds = tuple(types), tuple(kinds)
-        self.alike = (*alike, *reached.containers)
-        cells = (*reached.cells.values(), *reached.functions.values())
+        alike += reached.containers
+        pairs = list(zip(alike[::2], alike[1::2], strict=True))
+        functions = [p for p in pairs if isinstance(p[0], (CellType, FunctionType))]
+        cells = (*reached.cells.values(), *reached.functions.values(), *functions)
         self.cells = tuple(part for cell in cells for part in cell)
+        others = (p for p in pairs if not isinstance(p[0], (CellType, FunctionType)))
+        self.alike = tuple(part for pair in others for part in pair)
 
 
 def _refold_dict_rows(
