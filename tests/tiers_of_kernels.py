@@ -191,4 +191,36 @@ KERNELS: Mapping[str, Row] = {
     "tests/test_patch_statistics.py::test_a_fault_is_seen": Row(
         "Seven faults are compiled for the emulator; the test that finds them has a case here."
     ),
+    "tests/test_strips.py::test_windows_of_a_result_are_one_kernel": Row(
+        "Each is compiled, and run by emulated threads: each tile, both kinds of windows.",
+        ("slim-64-*-ieee", "broad-130-*-tf32"),
+    ),
+    "tests/test_strips.py::test_what_is_not_finite_is_where_windows_have_it": Row(
+        "Each is compiled; sums have what is not finite as the largest do.", ("True",)
+    ),
+    "tests/test_strips.py::test_a_fault_is_seen": Row(
+        "Each is compiled; others are seen by the same comparison.",
+        ("a window's rows are not joined",),
+    ),
+    "tests/test_strips.py::test_rows_of_any_start_and_end": Row(
+        "Each is compiled, and run by emulated threads: each tile with each body.",
+        (*("slim-70-size2-Long-tf32", "broad-140-size5-Short-tf32", "joined-64-size7-Long-ieee"),),
+    ),
+    "tests/test_strips.py::test_phases_of_narrower_tiles": Row(
+        "Each is compiled, and run by emulated threads: both kinds of sums, rows of odd length.",
+        ("conv0-64-True-tf32", "conv1-64-False-ieee"),
+    ),
+    "tests/test_strip_channels.py::test_channels_are_reduced_in_the_kernel": Row(
+        "Each is compiled, and run by emulated threads: each tile, both kinds of sums.",
+        ("slim-min-conv0-*-ieee", "broad-mean-*-tf32"),
+    ),
+    "tests/test_strip_channels.py::test_operands_of_places_follow": Row(
+        "Each is compiled; each is read as a pointwise kernel reads it.", ("shape0",)
+    ),
+    "tests/test_strip_channels.py::test_what_is_not_finite_is_where_channels_have_it": Row(
+        "Each is compiled, and what is reduced is the same.", ("max",)
+    ),
+    "tests/test_strip_channels.py::test_a_fault_is_seen": Row(
+        "Each is compiled; others are seen by the same comparison.", ("a warp is left out",)
+    ),
 }
