@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from refold.judge import Speed, draws
 from refold.judge.clock import stats
+from refold.judge.rule import luck
 from refold.judge.rule.compare import compare, resolve, tensors
-from refold.judge.rule.rows import _row_stats
+from refold.judge.rule.rows import Comparison, _row_stats
+from refold.judge.truth.replay import Widen
 
 
 def test_error_rule_accepts_other_orders_and_rejects_narrow_operands() -> None:
@@ -180,3 +183,51 @@ def test_a_row_of_zeros_is_held_to_what_eager_errs_by_beside_a_clamp() -> None:
     # where eager never errs there, zero is zero
     sure = torch.where(whole.abs() < 0.01, -1.0, whole).relu()
     assert not tensors("", "", got, sure.float(), sure).agrees
+
+
+def test_where_the_function_jumps_errors_are_held_to_what_moved_inputs_do() -> None:
+    """Steps of large values, spread over their row by its mean: eager may have none on the other
+    side and an honest order two. Who has far more, or has them elsewhere, is wrong."""
+    torch.manual_seed(0)
+    before = torch.randn(16, 400, dtype=torch.float64)
+
+    def after(noise: float, shift: float = 0.0) -> torch.Tensor:
+        y = torch.sign(before + noise * torch.randn_like(before) + shift)
+        return y - y.mean(dim=1, keepdim=True)
+
+    exact, usual = after(0.0), luck.Usual({"y": 2.0**-10 / torch.finfo(torch.float32).eps})
+    eager, moved = exact.float(), [after(8 * 2.0**-10) for _ in range(16)]
+
+    def found(got: torch.Tensor) -> bool:
+        failed = replace(tensors("", "y", got, eager, exact), name="y")
+        if failed.agrees:
+            return True
+
+        def rule(mended: torch.Tensor) -> Comparison:
+            return tensors("", "y", mended, eager, exact)
+
+        return luck.again(failed, got, eager, exact, moved, usual, rule).agrees
+
+    assert all(found(after(2.0**-10).float()) for _ in range(20))
+    assert not found(after(2.0**-4).float())
+    assert not found(after(0.0, 0.05).float())
+    other = exact.clone()
+    other[:8, :3] *= -1  # three of each row, on the other side of nothing
+    assert not found(other.float())
+    # eager's own are taken out, and no others
+    theirs = after(2.0**-10).float()
+    theirs[0, 5] = 0.25
+    settled = luck.settled(theirs, exact, moved, usual)
+    assert int(((settled - exact).abs() > 1e-6).sum()) == 1 and settled[0, 5] == 0.25
+    smooth = [exact * (1 + 8 * 2.0**-10 * torch.randn_like(exact)) for _ in range(16)]
+    assert luck.settled(theirs, exact, smooth, usual) is theirs
+
+
+def test_a_copy_of_16_bits_is_a_copy_in_float64() -> None:
+    """Else who writes to an input before the backward changes what float64 saved, not eager."""
+    x = torch.randn(3, dtype=torch.float64)
+    with Widen():
+        same = [x.float(), x.to(torch.float32), x.double()]
+        others = [x.half(), x.to(torch.bfloat16), x.to(dtype=torch.float16), x.bfloat16()]
+    assert all(t.dtype == torch.float64 for t in (*same, *others))
+    assert [t.data_ptr() == x.data_ptr() for t in (*same, *others)] == [True] * 3 + [False] * 4

@@ -6,6 +6,7 @@ may have any of the values it takes there; and eager's own jump does not count a
 
 Where a row's terms all but cancel, eager's error in it may be small by luck, and no other row is
 like it. What one unit in the last place of inputs and weights does to the row counts as eager's.
+Where the function jumps and something spreads that over others, see `luck`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refold.judge.clock.stopwatch import effort
-from refold.judge.rule import beside, compare, rows
+from refold.judge.rule import beside, compare, luck, rows
 from refold.judge.truth.truth import Run, Truth
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 
 _FRUITLESS = 3  # searches of each kind that may find nothing: they cost float64 runs
 _SEARCHES = 30
-_NAMES = {"candidate": "ties", "row": "cancelled rows"}
+_NAMES = {"candidate": "ties", "row": "cancelled rows", "luck": "ties"}
 _SHAKES = 16
 _MOVES, _LONG = 4, 5.0  # moved runs for a row; no more after one that takes so many seconds
+_SMALL = 1 << 20  # elements of a run, up to which sixteen are held
 _KEPT = 1 << 22  # elements of a run, up to which all moved runs are held at once
 _DEAR = 0.3  # seconds of one moved run above which ties are not searched: give smaller sizes
 _JUMP = 64.0  # units in the last place of a row's largest value; rounding alone stays far below
@@ -43,13 +45,42 @@ def without(
 
     More than one element in a hundred (and more than one at all) is no matter of either.
     """
-    failed = [r for r in results if not r.agrees]
-    if not all(_few(r.wrong) for r in failed):
+    if all(_few(r.wrong) for r in results if not r.agrees):
+        results = _resolved(session, case, outputs, truth, results)
+        if all(r.agrees for r in results):
+            return results
+        results = _conditioned(session, case, outputs, truth, results)
+    if all(r.agrees or r.wrong is None for r in results):
         return results
-    results = _resolved(session, case, outputs, truth, results)
-    if all(r.agrees for r in results):
+    return _lucky(session, case, outputs, truth, results)
+
+
+def _lucky(
+    session: Session, case: str, outputs: Any, truth: Truth, results: list[rows.Comparison]
+) -> list[rows.Comparison]:
+    """Compare again, each element held to what moved inputs do to it, where eager is right by luck
+    alone: see `luck`."""
+    assert truth.eager is not None and truth.exact is not None
+    moved = _shaken(session, truth, "luck", _shapes(dict(compare.leaves(truth.exact.outputs))))
+    if not moved:
         return results
-    return _conditioned(session, case, outputs, truth, results)
+    eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
+    came = dict(compare.leaves(outputs))
+
+    def again(name: str, wrong: torch.Tensor) -> rows.Comparison:
+        spread = session.spread(truth).get(name)
+
+        def rule(mended: torch.Tensor) -> rows.Comparison:
+            given = (mended, eager[name], exact[name], spread, session.finite_only)
+            return compare.tensors(case, name, *given)
+
+        failed = next(r for r in results if r.name == name)
+        runs = [run[name] for run in moved]
+        three = (came[name], eager[name], exact[name])
+        return luck.again(failed, *three, runs, session.usual(), rule)
+
+    words = "where the function jumps, by no more than rounding does there"
+    return _repeated(session, case, results, again, "luck", words)
 
 
 def _conditioned(
@@ -57,13 +88,11 @@ def _conditioned(
 ) -> list[rows.Comparison]:
     """Compare again, what one unit in the last place does to a row counting as eager's error."""
     assert truth.eager is not None and truth.exact is not None
-    done, found = session.tie_searches.get("row", (0, 0))
-    if truth.cotangents or done - found >= _FRUITLESS:
+    if not _worth(session, truth, "row"):
         return results
-    session.tie_searches["row"] = (done + 1, found)
     eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
     came = dict(compare.leaves(outputs))
-    moved = _Moved(session, truth, _shapes(exact))
+    moved = _Moved(session, truth, _shapes(exact), _MOVES)
     few = sum(math.prod(size) for size in _shapes(exact).values() if size is not None) <= _KEPT
     kept = [dict(run) for run in moved] if few else None
 
@@ -124,28 +153,52 @@ def _repeated(
 
 def eager_resolved(session: Truths, truth: Truth, eager: Run, run: Run) -> Run:
     """Eager's run with its own jumps taken out: they would raise every bar. ``run``: float64."""
-    exact = dict(compare.leaves(run.outputs))
-    jumps = {}
-    for name, value in compare.leaves(eager.outputs):
+    exact, found = dict(compare.leaves(run.outputs)), dict(compare.leaves(eager.outputs))
+    jumps, spread = {}, []
+    for name, value in found.items():
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
             jumped = rows.apart(value, exact[name], _JUMP)
+            if bool(jumped.any()) and (units := session.usual().units) > 1.0:
+                jumped = rows.apart(value, exact[name], _JUMP * units)
             if _few(jumped):
                 jumps[name] = jumped
-    if not jumps:
+            elif bool(jumped.any()):
+                spread.append(name)
+    resolved = dict(found)
+    if jumps:
+        where = {name: _positions(jumped) for name, jumped in jumps.items()}
+        perturbed = _perturbed(session, truth, "eager", where, _shapes(exact))
+        for name, at in where.items() if perturbed else ():
+            values = [run[name] for run in perturbed]
+            mended = compare.resolve_at(found[name], exact[name], at, values)
+            resolved[name] = mended.to(found[name].device)
+            if not torch.equal(resolved[name], found[name]):
+                _fruit(session, "eager")
+    if spread and (moved := _shaken(session, truth, "spread", _shapes(exact))):
+        for name in spread:
+            runs = [run[name] for run in moved]
+            resolved[name] = luck.settled(found[name], exact[name], runs, session.usual())
+            if resolved[name] is not found[name]:
+                _fruit(session, "spread")
+    if all(resolved[name] is value for name, value in found.items()):
         return eager
-    where = {name: _positions(jumped) for name, jumped in jumps.items()}
-    perturbed = _perturbed(session, truth, "eager", where, _shapes(exact))
-    if not perturbed:
-        return eager
-    resolved = dict(compare.leaves(eager.outputs))
-    for name, at in where.items():
-        value = resolved[name]
-        values = [run[name] for run in perturbed]
-        resolved[name] = compare.resolve_at(value, exact[name], at, values).to(value.device)
-        if not torch.equal(resolved[name], value):
-            _fruit(session, "eager")
-    outputs = _filled(eager.outputs, iter(resolved.values()))
-    return replace(eager, outputs=outputs)
+    return replace(eager, outputs=_filled(eager.outputs, iter(resolved.values())))
+
+
+def _shaken(
+    session: Truths, truth: Truth, kind: str, shapes: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Sixteen runs on moved inputs; nothing where they cost too much, or such a search has found
+    nothing several times."""
+    large = sum(math.prod(size) for size in shapes.values() if size is not None) > _SMALL
+    if large or session.frugal or not _worth(session, truth, kind):
+        return []
+    moved, spent = [], effort()
+    for run in _Moved(session, truth, shapes, _SHAKES):
+        moved.append(run)
+        if spent() > _LONG:
+            break
+    return moved if len(moved) == _SHAKES else []
 
 
 def _shapes(leaves: dict[str, Any]) -> dict[str, Any]:
@@ -169,6 +222,15 @@ def _few(wrong: torch.Tensor | None) -> bool:
 def _fruit(session: Truths, kind: str) -> None:
     done, found = session.tie_searches[kind]
     session.tie_searches[kind] = (done, min(found + 1, done))
+
+
+def _worth(session: Truths, truth: Truth, kind: str) -> bool:
+    """Whether another search of a kind may find something; it counts as begun."""
+    done, found = session.tie_searches.get(kind, (0, 0))
+    if truth.cotangents or done - found >= _FRUITLESS:
+        return False
+    session.tie_searches[kind] = (done + 1, found)
+    return True
 
 
 def _perturbed(
@@ -201,13 +263,12 @@ class _Moved:
     """Float64 outputs by name for inputs and weights that were moved, run after run, each anew:
     one is held at a time."""
 
-    def __init__(self, session: Session, truth: Truth, shapes: dict[str, Any]) -> None:
-        self.session, self.truth, self.shapes = session, truth, shapes
+    def __init__(self, session: Truths, truth: Truth, shapes: dict[str, Any], count: int) -> None:
+        self.session, self.truth, self.shapes, self.count = session, truth, shapes, count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         session, truth = self.session, self.truth
-        for noise in range(session.seed, session.seed + _MOVES):
-            session.oracle_enter(truth.state)
+        for noise in range(session.seed, session.seed + self.count):
             spent = effort()
             run = _run(session, truth, noise)
             if _shapes(run) != self.shapes:
@@ -228,8 +289,9 @@ class _Named:
 
 
 def _run(session: Truths, truth: Truth, noise: int) -> dict[str, Any]:
-    seed = session.seed + 7
-    moved = session.oracle.perturbed(truth.inputs, truth.training, seed, noise)
+    seed, units = session.seed + 7, rows.MOVED * session.usual().units
+    session.oracle_enter(truth.state)  # what is usual was measured under another one
+    moved = session.oracle.perturbed(truth.inputs, truth.training, seed, noise, units)
     return dict(compare.leaves(moved.outputs))
 
 

@@ -69,17 +69,23 @@ class Living:
         return self._wide(steps, states, inputs)
 
     def moved(
-        self, steps: Sequence[Step], states: States, inputs: Inputs, noise: int, eps: float = 0.0
+        self,
+        steps: Sequence[Step],
+        states: States,
+        inputs: Inputs,
+        noise: int,
+        eps: float = 0.0,
+        units: float = 1.0,
     ) -> Lived:
         """In float64, all states and inputs moved by some units in the last place: what happens
-        to a life's errors."""
+        to a life's errors. ``units``: of those, one of eager's class."""
         draw = Noise(noise)
 
         def move(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 if not inexact(value):
                     return value
-                step = rows.MOVED * (eps or torch.finfo(value.dtype).eps)
+                step = rows.MOVED * (eps or units * torch.finfo(value.dtype).eps)
                 there = value.to(self.oracle.device)
                 wide: torch.Tensor = widen(there)
                 return wide * (1 + step * draw.like(there).double())

@@ -16,22 +16,27 @@ from refold.judge.draws.noise import Noise
 from refold.judge.draws.trees import tensors
 from refold.judge.worker.mode import Mode
 
-_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+_SIXTEEN = (torch.float16, torch.bfloat16)
+_NARROW = (torch.float32, *_SIXTEEN)
 Draws = list[tuple[Any, tuple[torch.Tensor, ...]]]
 
 
 class Widen(TorchFunctionMode):
-    """Reads explicit requests for narrow floats as requests for float64."""
+    """Reads explicit requests for narrow floats as requests for float64. What eager copies into 16
+    bits is a copy here, too: who writes to the tensor later does not write to that."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if kwargs.get("dtype") in _NARROW:
-            kwargs["dtype"] = torch.float64
         name = getattr(func, "__name__", "")
         if name in {"float", "half", "bfloat16"} and args and isinstance(args[0], torch.Tensor):
-            return args[0].to(torch.float64)
+            return args[0].to(torch.float64, copy=name != "float")
+        asked = (kwargs.get("dtype"), *(a for a in args[1:] if isinstance(a, torch.dtype)))
+        if name == "to" and any(dtype in _SIXTEEN for dtype in asked):
+            kwargs["copy"] = True
+        if kwargs.get("dtype") in _NARROW:
+            kwargs["dtype"] = torch.float64
         if name in {"to", "type"}:
             args = tuple(
                 torch.float64 if isinstance(a, torch.dtype) and a in _NARROW else a for a in args

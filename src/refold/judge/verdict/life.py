@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refold.judge.draws.trees import differ, inexact
-from refold.judge.rule import compare, rows
+from refold.judge.rule import beside, compare, luck, rows
 from refold.judge.truth.live import Lived, Living
 from refold.judge.truth.runs import distance
 from refold.judge.verdict.session import Session
@@ -30,7 +30,7 @@ _WRITES = (
 _FIRST = "first"  # the label of a call before a type is changed
 _BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
 _LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
-_MOVES = 4
+_MOVES, _SHAKES = 4, 16  # moved lives, and where eager may be right by luck
 _ROUNDS = 3  # of ties put right: what was hidden behind them shows then
 _NEAR, _ROUNDINGS = 16.0, 4.0  # times eager's error; of a type's last place, of values' usual size
 _FINE, _COARSE = 100, 4  # one element in so many may be a tie; of 16-bit values more are
@@ -182,14 +182,15 @@ class _Truth:
     def moved(self) -> list[Lived]:
         """In float64, from states and inputs that were moved a little."""
         if self._moved is None:
-            life, living = self.life, _living(self.session)
-            states = _states(self.session, life)
-            runs = (
-                living.moved(life.steps, states, life.inputs, self.session.seed + i, life.eps)
-                for i in range(_MOVES * (4 if life.dtypes else 1))
-            )
-            self._moved = [run for run in runs if run.raised is None]
+            self._moved = self._lives(0, _MOVES * (4 if self.life.dtypes else 1))
         return self._moved
+
+    def _lives(self, first: int, last: int) -> list[Lived]:
+        life, living, seed = self.life, _living(self.session), self.session.seed
+        states, units = _states(self.session, life), self.session.usual().units
+        given = (life.steps, states, life.inputs)
+        runs = (living.moved(*given, seed + i, life.eps, units) for i in range(first, last))
+        return [run for run in runs if run.raised is None]
 
     def wrong(self, label: str, kind: str, got: Any, value: Any) -> tuple[str, Worst | None] | None:
         """What is wrong with an observation; None if nothing is."""
@@ -298,7 +299,34 @@ class _Truth:
             if not changed:
                 break
             results = self._rule(label, _rebuilt(got, mended), value, exact, also)
-        return results
+        return self._lucky(label, got, value, exact, results)
+
+    def _lucky(
+        self, label: str, got: Any, value: Any, exact: Any, results: list[rows.Comparison]
+    ) -> list[rows.Comparison]:
+        """Once more where eager is right by luck alone: see `luck`."""
+        life, failed = self.life, [r for r in results if not r.agrees]
+        if not failed or any(r.wrong is None for r in failed):
+            return results
+        if life.dtypes or life.coarse or life.eps:
+            return results
+        lives = [*self.moved, *self._lives(_MOVES, _SHAKES)]
+        runs = [dict(compare.leaves(self._of(run, label, got))) for run in lives]
+        mine, theirs, truths = (dict(compare.leaves(t)) for t in (got, value, exact))
+        found = []
+        for result in results:
+            name = result.name
+            there = [r[name] for r in runs if beside.shape(r.get(name)) == truths[name].shape]
+            if not result.agrees and len(there) == _SHAKES:
+
+                def rule(mended: torch.Tensor, name: str = name) -> rows.Comparison:
+                    given = (mended, theirs[name], truths[name], None, self.session.finite_only)
+                    return compare.tensors(label, name, *given)
+
+                three = (mine[name], theirs[name], truths[name])
+                result = luck.again(result, *three, there, self.session.usual(), rule)
+            found.append(result)
+        return found
 
     def _lost(self, name: str, value: Any, exact: Any) -> bool:
         """Whether eager itself has lost the value: then there is no power."""

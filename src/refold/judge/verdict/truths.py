@@ -12,7 +12,7 @@ import torch
 from refold.contract import Reference
 from refold.judge import draws
 from refold.judge.draws.trees import inexact, tensors
-from refold.judge.rule import compare, threads, ties
+from refold.judge.rule import compare, luck, threads, ties
 from refold.judge.truth import runs
 from refold.judge.truth.oracle import LARGE, Oracle
 from refold.judge.truth.truth import Run, Truth
@@ -44,6 +44,7 @@ class Truths:
     _remembers: dict[bool, bool]
     _random: bool | None
     samples: tuple[int, int] | None
+    _usual: luck.Usual | None = None
     moved: int = 0  # bytes of inputs and outputs of a call of most tests
 
     @property
@@ -341,6 +342,20 @@ class Truths:
             errors = {n: runs.distance(values[n], t) for n, t in exact.items() if n in values}
             self._moved[id(truth)] = truth, errors  # the truth is kept: ids must not be reused
         return dict(self._moved[id(truth)][1])
+
+    def usual(self) -> luck.Usual:
+        """What eager's errors are on ordinary inputs, in units in the last place: which class it
+        computes in. Measured once, and not of large models."""
+        if self._usual is None:
+            self._usual = luck.Usual()  # what is asked for while it is measured
+            truth = self.truth(self.inputs())
+            if not self.frugal and truth.exact is not None and truth.eager is not None:
+                eager, exact = runs.named(truth.eager), runs.named(truth.exact)
+                names = [n for n, _ in compare.leaves(truth.exact.outputs) if n in exact]
+                errors = {n: runs.distance(eager[n], exact[n])[0] for n in names}
+                moved = {n: e[0] for n, e in self._moved_errors(truth).items()}
+                self._usual = luck.usual(errors, moved)
+        return self._usual
 
     def _relative(self, name: str) -> float:
         squares = []

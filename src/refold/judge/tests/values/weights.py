@@ -9,13 +9,16 @@ from typing import Any
 import torch
 
 from refold.judge.draws.trees import inexact, tensors
-from refold.judge.rule import compare
+from refold.judge.rule import beside, compare
 from refold.judge.tests.backward.far import KINKS
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
 from refold.judge.tests.values.drawn import has_power
 from refold.judge.truth import runs
+from refold.judge.truth.oracle import Oracle
+from refold.judge.truth.truth import Truth
 from refold.judge.verdict.life import Life
+from refold.judge.verdict.room import starving
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED
 from refold.judge.verdict.verdict import Failure, Status
@@ -88,32 +91,65 @@ def _one(session: Session, name: str, what: str, mode: bool | None) -> Iterator[
         session.notes.append(f"{session.test}: {name}: raised {str(error)[:200]}")
         return
     session.cases += 1
-    lost = _lost(outputs, truth.eager.outputs, what)
+    wrong = _wrong(outputs, _known(truth), what)
+    if wrong[0] and session.device.type == "cuda":
+        wrong = _wrong(outputs, [*_known(truth), *_on_the_cpu(session, truth)], what)
+    lost, more = wrong
     if lost and session.finite_only:
         session.assumptions.add(f"finite: {what} among the weights is lost")
     elif lost:
-        detail = f"{lost} values are ordinary where eager's are {what}"
+        detail = f"{lost} values are ordinary where eager's and float64's are {what}"
         yield session.fail(Status.WRONG_NUMERICS, f"one {what} in {name}", detail)
+    elif more:
+        # an honest scale of a whole tensor is NaN then, and zero times NaN of an honest relu
+        words = f"{more} values are NaN where neither eager's nor float64's are"
+        session.notes.append(f"{session.test}: {name}: {words}")
+
+
+def _known(truth: Truth) -> list[Any]:
+    """Outputs of eager and of float64. A library may multiply what is no number by the zeros that
+    it pads with, so that eager shows it where mathematics does not: there a candidate is free."""
+    exact = truth.exact  # first: eager's own jumps are taken out with it
+    return [run.outputs for run in (truth.eager, exact) if run is not None]
+
+
+def _on_the_cpu(session: Session, truth: Truth) -> list[Any]:
+    """Outputs of the same call on a CPU: of a device float64 may spread what is no number, too."""
+    try:
+        twin = Oracle(session.reference, session.seed, torch.device("cpu"))
+        twin.load(session.state(truth.state))
+        return [twin.exact(truth.inputs, truth.training, session.seed + 7).outputs]
+    except Exception as error:  # it does not run there
+        if starving(error):
+            raise
+        return []
 
 
 def _has(outputs: Any, what: str) -> bool:
     return any(inexact(t) and bool(_SHOWS[what](t).any()) for t in tensors(outputs))
 
 
-def _lost(outputs: Any, eager: Any, what: str) -> int:
-    """How many values are others where eager's are NaN, or finite where they are infinite. More
-    NaN than eager's are no finding: an honest scale of a whole tensor is NaN then."""
-    mine, theirs = (dict(compare.leaves(tree)) for tree in (outputs, eager))
-    count = 0
-    for name, value in theirs.items():
+def _wrong(outputs: Any, known: list[Any], what: str) -> tuple[int, int]:
+    """How many values are others where all that is known has NaN, or finite where all of it is
+    infinite; and how many are NaN where nothing of it is. (One infinity may become NaN on the way
+    to others.)"""
+    mine, theirs = dict(compare.leaves(outputs)), [dict(compare.leaves(tree)) for tree in known]
+    lost = more = 0
+    for name, value in theirs[0].items():
         got = mine.get(name)
         if not isinstance(value, torch.Tensor) or not isinstance(got, torch.Tensor):
             continue
-        if inexact(value) and inexact(got) and got.shape == value.shape:
-            got = got.to(value.device)
-            hidden = ~torch.isnan(got) if what == "NaN" else torch.isfinite(got)
-            count += int((_SHOWS[what](value) & hidden).sum())
-    return count
+        others = [beside.whole(tree.get(name)) for tree in theirs]
+        if not inexact(value) or got.shape != value.shape:
+            continue
+        shown = [_SHOWS[what](t.to(got.device)) for t in others if t.shape == got.shape]
+        odd = [~torch.isfinite(t.to(got.device)) for t in others if t.shape == got.shape]
+        shows = torch.stack(shown if what == "NaN" else [shown[0], *odd[1:]])
+        hidden = ~torch.isnan(got) if what == "NaN" else torch.isfinite(got)
+        lost += int((shows.all(dim=0) & hidden).sum())
+        if what == "NaN":
+            more += int((torch.isnan(got) & ~torch.stack(odd).any(dim=0)).sum())
+    return lost, more
 
 
 def _usual(t: torch.Tensor) -> float:
@@ -167,7 +203,7 @@ TESTS: tuple[Test, ...] = (
         "NaN in a weight",
         "weights of a run that diverged, hidden",
         "One NaN in each of four parameters and four buffers, an infinity in each of two "
-        "parameters: what shows it in eager shows it.",
+        "parameters: what shows it in eager and in float64 shows it.",
         _nan,
         calls=8,
     ),
