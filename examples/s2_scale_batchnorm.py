@@ -5388,7 +5388,7 @@ import types
 from collections.abc import Iterable, Iterator
 import dis
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import CellType, FunctionType
 import logging
 from collections.abc import Callable
@@ -6081,6 +6081,9 @@ _REFOLD_TEXTS = (
     "decimal.Decimal",
     "pathlib.PosixPath",
     "pathlib.PurePosixPath",
+    "operator.attrgetter",
+    "operator.itemgetter",
+    "operator.methodcaller",
 )
 # of Python's own libraries: where classes are whose objects hold what they are given
 _REFOLD_OPEN = ("types", "collections", "argparse", "_thread")
@@ -6447,6 +6450,8 @@ _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__
 _REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
 _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
 _REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
+_REFOLD_SPACES = {"globals", "eval", "exec"}
+_REFOLD_IMPORTERS = {"__import__", "import_module", "modules"}
 _REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
 
 
@@ -6459,8 +6464,9 @@ class _RefoldReached:
     cells and what they hold. functions: those of the program's own, and their code. containers:
     lists, dicts, sets, arrays and objects among globals, class attributes, closures and defaults,
     and what they hold, in turns. names: all names in the code, those of attributes among them.
-    computed: whether own code finds attributes by computed names. counted: of objects the fields
-    that count, or None for all.
+    texts: texts in own code that may be names, as those that `hasattr` is given. computed: whether
+    own code finds attributes by computed names. counted: of objects the fields that count, or None
+    for all.
     """
 
     def __init__(self) -> None:
@@ -6469,6 +6475,7 @@ class _RefoldReached:
         self.functions: dict[int, tuple[Any, Any]] = {}
         self.containers: tuple[Any, ...] = ()
         self.names: set[str] = set()
+        self.texts: set[str] = set()
         self.computed = False
 
     @property
@@ -6484,7 +6491,7 @@ def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
     """The names that code and the functions inside it read, and the globals that they assign.
 
     Globals that are read are marked by a "*" behind the name, as an attribute may be called alike,
-    and modules that are imported there by a "+".
+    modules that are imported there by a "+", and texts that may be names by a "'".
     """
     read, stored = set(code.co_names), set()
     raw, extended = code.co_code, 0
@@ -6500,6 +6507,8 @@ def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
         if raw[at] != dis.EXTENDED_ARG:
             extended = 0
     for inner in code.co_consts:
+        texts = inner if isinstance(inner, (tuple, frozenset)) else (inner,)
+        read |= {f"{t}'" for t in texts if isinstance(t, str) and t.replace(".", "").isidentifier()}
         if isinstance(inner, types.CodeType):
             more = _refold_names(inner)
             read |= more[0]
@@ -6585,7 +6594,9 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
         stored.update((id(space), name) for name in assigned)
         found.names.update(names)
         library = _refold_is_library(function.__module__)
+        texts = {n[:-1] for n in names if n[-1:] == "'"}
         if not library:
+            found.texts.update(texts)
             found.computed |= bool(_REFOLD_COMPUTED & names)
             found.functions[id(function)] = function, _RefoldSeen(function).now()
             roots.extend([*(function.__defaults__ or ()), function.__kwdefaults__, vars(function)])
@@ -6600,7 +6611,10 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
             roots.append(value)
             if isinstance(value, types.ModuleType):
                 read_module(value, names)
-        for name in [n[:-1] for n in names if n[-1:] == "+"]:
+        if _REFOLD_SPACES & names:
+            names |= {f"{text}*" for text in texts & space.keys()} | (texts & space.keys())
+        sought = texts & sys.modules.keys() if _REFOLD_IMPORTERS & names else set()
+        for name in [*(n[:-1] for n in names if n[-1:] == "+"), *sought]:
             within = f"{space.get('__package__')}.{name}".rstrip(".")
             imported = sys.modules.get(name) or sys.modules.get(within)
             if imported is not None:
@@ -6747,7 +6761,8 @@ def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 # `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
 # buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED`, where
 # there is one, has the paths of each parameter that is held in several places; `_REFOLD_GLOBALS` the
-# plain values among the globals that forward reads.
+# plain values among the globals that forward reads; `_REFOLD_OTHERS` the names of further attributes,
+# of whose values nothing is said.
 
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
@@ -6802,6 +6817,30 @@ def _refold_trains_alone(module: torch.nn.Module, name: str) -> bool:
     return own and any(isinstance(module, k) and name == n for k, n in _REFOLD_IN_TRAINING)
 
 
+def _refold_gained(
+    module: torch.nn.Module,
+    known: Collection[str],
+    path: str,
+    assigned: Collection[str],
+    reached: Any,
+) -> list[str]:
+    """The attributes that code names, and that a module has got since: `hasattr` tells them.
+
+    known: those that it had. assigned: paths of attributes that forward itself sets.
+    """
+    kind = type(module)
+    if _refold_is_library(kind.__module__):
+        return []
+    found = vars(module).keys() - known - _REFOLD_USUAL
+    return sorted(
+        name
+        for name in found
+        if (name in reached.names or name in reached.texts) and not name.startswith("_refold")
+        if f"{path}.{name}".strip(".") not in assigned
+        if not isinstance(getattr(kind, name, None), functools.cached_property)
+    )
+
+
 def _refold_given_anew(model: torch.nn.Module) -> str | None:
     """A name of the original's class that a class made of the fast one gives anew, or None: forward
     may reach it. Its own forward may call the fast one's."""
@@ -6818,9 +6857,14 @@ def _refold_difference(
     apart: Sequence[str] | None,
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
+    others: dict[str, Sequence[str]],
+    assigned: Collection[str],
     reached: _RefoldReached,
 ) -> str | None:
-    """How a model differs from the one that the kernels were made for, or None."""
+    """How a model differs from the one that the kernels were made for, or None.
+
+    apart: of a mode (`_refold_mode`). assigned: paths of attributes that forward sets.
+    """
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
@@ -6853,6 +6897,9 @@ def _refold_difference(
             value = _refold_setting(value, names=reached.counted, places=places)
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
+        had = {*settings, *others.get(path, ())}
+        for name in _refold_gained(module, had, path, assigned, reached):
+            return f"the setting {name} of {words} is new"
     for paths in tied:
         first = _refold_tensor(model, paths[0])
         if any(_refold_tensor(model, path) is not first for path in paths[1:]):
@@ -6931,7 +6978,9 @@ def _refold_dict_rows(
     held = [name for holder in _REFOLD_HOLDERS for name in own.get(holder, ())]
     tensors = [name for name, value in own.items() if isinstance(value, torch.Tensor)]
     keys = dict.fromkeys(key for key in (*read, *held, *tensors) if key not in assigned)
-    yield (own, -1, *(part for key in keys for part in (key, own.get(key, own))))
+    # of others than PyTorch's own code may ask whether there is an attribute
+    size = -1 if _refold_is_library(type(module).__module__) else len(own)
+    yield (own, size, *(part for key in keys for part in (key, own.get(key, own))))
     for holder in _REFOLD_HOLDERS:
         inner = own[holder]
         items = [item for item in inner.items() if item[0] not in assigned]
@@ -7611,8 +7660,10 @@ class _RefoldFile:
         self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
         self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
         self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
+        self.others: dict[str, Sequence[str]] = names.get("_REFOLD_OTHERS", {})
         self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
         self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
+        self.assigned = frozenset(p for mode in self.modes.values() for p in mode["assigned"])
         self.known = _refold_reach(_refold_module_classes(names)).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
@@ -7632,7 +7683,7 @@ class _RefoldFile:
     def difference(
         self, model: torch.nn.Module, reached: _RefoldReached, mode: dict[str, Any]
     ) -> str | None:
-        tables = self.modules, mode["apart"], self.tied, self.numbers
+        tables = self.modules, mode["apart"], self.tied, self.numbers, self.others, self.assigned
         return _refold_difference(model, *tables, reached)
 
     def place(self, device: int) -> torch.device:

@@ -42,6 +42,15 @@ TABLE: Mapping[str, Row] = {
             ),
         ),
     ),
+    "tests/test_asked.py::test_what_forward_asks_for_is_seen": Row(
+        "Each is compiled twice; code is read by one walk.", ("getattr", "requires_grad")
+    ),
+    "tests/test_asked.py::test_what_goes_on_at_each_call_does_so": Row(
+        "Some are compiled by torch.compile, too.", ("an iterator", "an object's number")
+    ),
+    "tests/test_asked.py::test_random_numbers_that_are_not_pytorchs_are_drawn_at_each_call": Row(
+        "They are compiled by torch.compile."
+    ),
     "tests/test_held_code.py::test_a_part_that_is_held_elsewhere_is_the_one_that_is_called": Row(
         "Each is compiled; what holds the part is looked into by one walk.",
         ("a closure over a part-replaced", "no place of its own-replaced"),

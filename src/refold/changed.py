@@ -24,7 +24,7 @@ from refold.runtime.settings import (
     _refold_setting,
     _RefoldSeen,
 )
-from refold.runtime.structure import _refold_held, _refold_tied
+from refold.runtime.structure import _refold_gained, _refold_held, _refold_tied
 
 SETTINGS, STRUCTURE = "settings", "parts"  # what a word of `changed` begins with
 
@@ -46,7 +46,7 @@ def changed(program: twin.Program, fast: torch.nn.Module) -> str:
     if not reasons or None in reasons or _acts_around(model):
         return ""
     if all(map(_is_setting, reasons)):
-        return _word(SETTINGS, _settings(model, file.modules, reached.counted))
+        return _word(SETTINGS, _settings(model, file, reached))
     known = {path: tuple(settings) for path, _, _, settings in file.modules}
     rows = [*_parts(model, known, reached.counted), *_refold_tied(model), *_read(reached)]
     return _word(STRUCTURE, rows)
@@ -69,16 +69,21 @@ def _acts_around(model: torch.nn.Module) -> bool:
     return any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in parts)
 
 
-def _settings(model: torch.nn.Module, modules: Any, counted: Any) -> list[Any]:
-    """The settings that differ, and the mode of each part."""
+def _settings(model: torch.nn.Module, file: Any, reached: _RefoldReached) -> list[Any]:
+    """The settings that differ or are new, and the mode of each part."""
     inside, places = dict(_refold_modules_of(model)), _refold_places(model)
     now: list[Any] = []
-    for path, _, _, settings in modules:
-        for name, then in settings.items():
-            value = getattr(inside.get(path), name, None)
-            found = _refold_setting(value, names=counted, places=places)
-            now += [(path, name, found)] if found != then else []
-    return now + [getattr(inside.get(path), "training", None) for path, *_ in modules]
+    for path, _, _, settings in file.modules:
+        part = inside.get(path)
+        names = [*settings]
+        if part is not None:
+            had = {*settings, *file.others.get(path, ())}
+            names += _refold_gained(part, had, path, file.assigned, reached)
+        for name in names:
+            value = getattr(part, name, None)
+            found = _refold_setting(value, names=reached.counted, places=places)
+            now += [(path, name, found)] if name not in settings or found != settings[name] else []
+    return now + [getattr(inside.get(path), "training", None) for path, *_ in file.modules]
 
 
 def _parts(

@@ -11,6 +11,7 @@ import torch
 from refold.accuracy import Accuracy, Inaccurate, Meter
 from refold.baselines import Contest
 from refold.capture import FREE, Captured, CaptureError, Example, Widened, capture, widen
+from refold.capture.values import GoesOn
 from refold.devices import DeviceModel
 from refold.draws import draws_as_eager
 from refold.emit.held import held, own_bytes
@@ -163,7 +164,9 @@ SMALL_MEMORY = 8 << 20  # bytes that nobody misses
 def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivation:
     """What becomes of one mode that was captured, or could not be."""
     if isinstance(c, CaptureError):
-        return Derivation(Mode(name, None, None, kept=str(c)), None, uncaptured=True)
+        return Derivation(
+            Mode(name, None, None, kept=str(c)), None, uncaptured=not isinstance(c, GoesOn)
+        )
     refusal = _unsupported(c, budget.device)
     if refusal is not None:
         return Derivation(Mode(name, None, None, kept=refusal), None)

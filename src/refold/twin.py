@@ -228,7 +228,12 @@ def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
             return found
         refusals = []
         for at, (tried, caches) in enumerate(state.programs):
-            found = tried.attempt(self, caches, *args, **kwargs)
+            try:
+                found = tried.attempt(self, caches, *args, **kwargs)
+            except TypeError as error:
+                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                    raise
+                return cls.forward(self, *args, **kwargs)  # a wrong call: the error is its own
             if type(found) is not tried.refusal:
                 if at:
                     state.programs.insert(0, state.programs.pop(at))

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import collections
 import functools
-from collections.abc import Collection, Iterator
+import sys
+import types
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+from refold.capture.generators import draws, global_generators
+from refold.capture.twin import inside
+from refold.runtime.met import _refold_kinds
+from refold.runtime.reach import _refold_reach
+
+_USUAL = frozenset(vars(torch.nn.Module()))
+_MOST = 20_000  # values that are looked into
+_LONGEST = 10_000  # elements of a container that are
+_LARGEST = 1 << 20  # bytes of an array that are kept
+_PLAIN = (dict, list, set, collections.deque)
 
 
 @contextmanager
@@ -15,12 +29,15 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
     """Run the block, then give every module inside `module` its own mode back (one may be frozen in
     eval mode while the others train), its attributes, and every buffer its values.
 
-    Attributes are put back with the lists, dicts and sets that they are; what forward does to
-    objects of other classes stays done. A buffer that still has its values is not written: its
-    version does not move.
+    Attributes are put back with what they hold: lists, dicts, sets, deques, arrays, and of objects
+    the fields that forward's code names; in each other, too, and states of Python's and numpy's
+    random numbers. What classes and globals hold stays as forward leaves it. A buffer that still
+    has its values is not written: its version does not move.
     """
     attributes = [(vars(m), dict(vars(m))) for m in module.modules()]
-    contents = [(v, v.copy()) for _, own in attributes for v in own.values() if type(v) in _PLAIN]
+    held = [v for _, own in attributes for k, v in own.items() if k in _USUAL]
+    held = [*(v for v in held if isinstance(v, dict)), *held_in(module), *global_generators()]
+    contents = [(v, *known) for v in held if (known := _content(v)) is not None]
     buffers = [(b, b.clone()) for b in module.buffers() if not b.is_meta]
     try:
         yield
@@ -28,8 +45,15 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
         stays = {id(vars(m)): {k for k in vars(m) if _stays(m, k)} for m in module.modules()}
         for own, before in attributes:
             _put_back(own, {k: v for k, v in own.items() if k in stays.get(id(own), ())} | before)
-        for value, before in contents:
-            _put_back(value, before)
+        names: set[str] | None = None
+        for value, content, put_back in contents:
+            if put_back is not _put_in_object:
+                put_back(value, content)
+            elif any(vars(value).get(k, contents) is not v for k, v in content.items()):
+                names = _named(module) if names is None else names
+                _put_back(
+                    vars(value), vars(value) | {k: content[k] for k in names & content.keys()}
+                )
         with torch.no_grad():
             for buffer, values in buffers:
                 if not torch.equal(buffer, values):
@@ -52,25 +76,112 @@ def set_modes(module: torch.nn.Module, training: bool, apart: Collection[str]) -
             m.training = not m.training
 
 
-_PLAIN = (dict, list, set)
-
-
 def _stays(module: torch.nn.Module, name: str) -> bool:
     """Is an attribute refold's own, or what a cached property has computed?"""
     cached = isinstance(getattr(type(module), name, None), functools.cached_property)
     return cached or name.startswith("_refold")
 
 
+def held_in(module: torch.nn.Module, names: Collection[str] | None = None) -> list[Any]:
+    """What a module's attributes hold and forward may change. names: of certain ones, of this
+    module alone."""
+    modules = {id(m): m for m in module.modules()}
+    if names is None:
+        todo = [v for m in modules.values() for k, v in vars(m).items() if k not in _USUAL]
+    else:
+        todo = [vars(module)[name] for name in names]
+    found: dict[int, Any] = {}
+    while todo and len(found) < _MOST:
+        one = todo.pop()
+        if id(one) in found or id(one) in modules:
+            continue
+        inner = inside(one)
+        array = type(one).__module__ == "numpy" and hasattr(one, "tobytes")
+        if inner or array or draws(one) is not None or isinstance(one, _PLAIN):
+            found[id(one)] = one
+            todo += inner if len(inner) <= _LONGEST else []
+    return list(found.values())
+
+
+def _content(value: Any) -> tuple[Any, Callable[[Any, Any], object]] | None:
+    """What a value holds, and what puts that back."""
+    generator = draws(value)
+    if generator is not None:
+        return generator
+    kind = type(value)
+    if isinstance(value, types.CellType):
+        return inside(value), _put_in_cell
+    if isinstance(value, dict):
+        return dict(value), _put_back
+    if isinstance(value, (list, set, collections.deque)):
+        return (set if isinstance(value, set) else list)(value), _put_back
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        small = value.nbytes <= _LARGEST and value.flags.writeable and not value.dtype.hasobject
+        return (value.copy(), _put_in_array) if small else None
+    if type(getattr(value, "__dict__", 0)) is dict and not isinstance(value, torch.Tensor):
+        closed = kind.__module__.split(".")[0] == "torch" and not isinstance(value, torch.nn.Module)
+        return None if closed else (dict(vars(value)), _put_in_object)
+    return None
+
+
+class Counts:
+    """Tells of a value whether forward has counted with it: an array that was written, or a field
+    of an object that had another number or text before; and puts that back."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.known = value, _content(value)
+
+    def has_counted(self) -> bool:
+        if self.known is None or self.known[1] not in (_put_in_array, _put_in_object):
+            return False
+        content, put_back = self.known
+        if put_back is _put_in_array:
+            counted = bool(self.value.tobytes() != content.tobytes())
+        else:
+            now = vars(self.value)
+            both = [(now[k], v) for k, v in content.items() if k in now]
+            plain = (bool, int, float, str)
+            counted = any(
+                type(b) in plain and type(a) in plain and a is not b and a != b for a, b in both
+            )
+        if counted:
+            put_back(self.value, content)
+        return counted
+
+
+def _put_in_cell(cell: Any, before: Any) -> None:
+    if before and cell.cell_contents is not before[0]:
+        cell.cell_contents = before[0]
+
+
+def _put_in_array(value: Any, before: Any) -> None:
+    if value.shape == before.shape and value.tobytes() != before.tobytes():
+        value[...] = before
+
+
+def _put_in_object(value: Any, before: Any) -> None:
+    _put_back(vars(value), before)
+
+
+def _named(module: torch.nn.Module) -> set[str]:
+    reached = _refold_reach(_refold_kinds(module))
+    return reached.names | reached.texts
+
+
 def _put_back(value: Any, before: Any) -> None:
     """Make a container what it was. It is never empty between: other threads may read it."""
-    if type(value) is dict:
+    if isinstance(value, dict):
         for name in [n for n in value if n not in before]:
             del value[name]
         for name, one in before.items():
             if name not in value or value[name] is not one:
                 value[name] = one
-    elif type(value) is list and list(map(id, value)) != list(map(id, before)):
+    elif isinstance(value, list) and list(map(id, value)) != list(map(id, before)):
         value[:] = before
-    elif type(value) is set and value != before:
+    elif isinstance(value, collections.deque) and [*map(id, value)] != [*map(id, before)]:
+        value.clear()
+        value.extend(before)
+    elif isinstance(value, set) and value != before:
         value.intersection_update(before)
         value.update(before)

@@ -18,21 +18,27 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
+from refold.capture.generators import draws, global_generators, has_drawn
 from refold.capture.twin import inside
-from refold.capture.values import CaptureError
+from refold.capture.values import CaptureError, GoesOn
 from refold.runtime.met import _refold_kinds
 from refold.runtime.reach import _refold_is_theirs, _refold_reach
 
 _MOST = 20_000  # objects that are looked into
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _LRU = type(functools.lru_cache(lambda: None))
+_USUAL = frozenset(vars(torch.nn.Module()))
 _ABSENT = object()
+_GLOBAL = "Python's random or numpy.random"
 
 
 @contextlib.contextmanager
 def outside_kept(module: torch.nn.Module) -> Iterator[None]:
-    """Run the block, and put back what then holds tensors of a trace. Raises CaptureError then."""
-    places, caches = _places(module)
+    """Run the block, and put back what then holds tensors of a trace, and what random numbers were
+    drawn from beside PyTorch's generators. Raises CaptureError then, and before for an iterator
+    that forward reads: it gives its next value once."""
+    places, caches, generators = _places(module)
+    states = [(name, one, *known) for name, one in generators if (known := draws(one)) is not None]
     before = [(name, place, dict(_items(place))) for name, place in places]
     try:
         yield
@@ -42,15 +48,25 @@ def outside_kept(module: torch.nn.Module) -> Iterator[None]:
             if _is_traced(one):
                 one.cache_clear()
                 filled.append(f"the cache of {getattr(one, '__qualname__', 'a function')}")
+        drawn = [name for name, one, state, _ in states if has_drawn(one, state)]
+        for _, one, state, put_back in states:
+            put_back(one, state)
+    if drawn:
+        raise CaptureError(f"forward draws random numbers of {drawn[0]}, which are not PyTorch's")
     if filled:
         raise CaptureError(f"forward fills {filled[0]}, which is not the module's own")
 
 
-def _places(module: torch.nn.Module) -> tuple[list[tuple[str, Any]], list[Any]]:
-    """Namespaces, classes, containers and objects that forward may reach, and functions' caches."""
+Named = list[tuple[str, Any]]
+
+
+def _places(module: torch.nn.Module) -> tuple[Named, list[Any], Named]:
+    """Namespaces, classes, containers and objects that forward may reach, functions' caches, and
+    generators of random numbers."""
     reached = _refold_reach(_refold_kinds(module))
     found: dict[int, tuple[str, Any]] = {}
     caches: dict[int, Any] = {}
+    generators = [(_GLOBAL, one) for one in global_generators()]
     todo: list[tuple[str, Any]] = []
     for where, name, value in reached.entries.values():
         if _refold_is_theirs(where):
@@ -64,19 +80,35 @@ def _places(module: torch.nn.Module) -> tuple[list[tuple[str, Any]], list[Any]]:
     for cell, value in reached.cells.values():
         found.setdefault(id(cell), ("a variable that its code closes over", cell))
         todo.append(("a variable that its code closes over", value))
-    todo += [(name, v) for m in module.modules() for name, v in vars(m).items() if name[:1] != "_"]
+
+    def fields(value: Any) -> Named:
+        """What counts of an object's fields: of iterators and what is private what code names."""
+        own = [(k, v) for k, v in list(vars(value).items()) if k not in _USUAL]
+        named = reached.names | reached.texts
+        return [
+            (k, v) for k, v in own if k in named or not (isinstance(v, Iterator) or k[:1] == "_")
+        ]
+
+    for m in module.modules():
+        todo += fields(m)
     seen: dict[int, Any] = {}
     while todo and len(seen) < _MOST:
         name, value = todo.pop()
         if id(value) in seen or isinstance(value, (torch.nn.Module, torch.Tensor)):
             continue
         seen[id(value)] = value
-        if isinstance(value, _LRU):
+        if draws(value) is not None:
+            generators.append((name, value))
+        elif isinstance(value, Iterator) and not hasattr(value, "fileno"):
+            raise GoesOn(f"forward may read the iterator {name}, which goes on at each call")
+        elif isinstance(value, _LRU):
             caches[id(value)] = value
         elif isinstance(value, (dict, list)) or _has_dict(value):
             found.setdefault(id(value), (name, value))
-        todo += [(name, v) for v in inside(value)]
-    return list(found.values()), list(caches.values())
+        unread = set(map(id, vars(value).values())) if _has_dict(value) else set()
+        todo += [(name, v) for v in inside(value) if id(v) not in unread]
+        todo += fields(value) if unread else []
+    return list(found.values()), list(caches.values()), generators
 
 
 def _has_dict(value: Any) -> bool:

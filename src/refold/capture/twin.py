@@ -96,11 +96,15 @@ class _Copies:
         if kind is set:
             return self._keep(value, {self.of(v, depth + 1) for v in value})
         if not self._reaches(value):
-            return value
+            return self.plain(value)
         return self._keep(value, self._holder(value, depth))
 
     def tensor(self, value: torch.Tensor) -> torch.Tensor:
         return alias_of(value)
+
+    def plain(self, value: Any) -> Any:
+        """What stands for a value that holds no module and no tensor."""
+        return value
 
     def _keep(self, value: Any, copied: Any) -> Any:
         self.originals.append(value)
@@ -194,6 +198,12 @@ class _Apart(_Copies):
     def tensor(self, value: torch.Tensor) -> torch.Tensor:
         made: torch.Tensor = copy.deepcopy(value, self.memo)
         return made
+
+    def plain(self, value: Any) -> Any:
+        try:
+            return copy.deepcopy(value, self.memo)
+        except Exception:  # a lock, for example
+            return value
 
 
 def inside(value: Any) -> list[Any]:

@@ -40,6 +40,11 @@ class CaptureError(Exception):
     reads_mode = True
 
 
+class GoesOn(CaptureError):
+    """Forward takes from something that no call gives back, as an iterator: whoever runs it to see
+    what it does changes what it does next."""
+
+
 VALUES = (
     "forward needs a tensor's values as Python numbers (it branches on them, or computes with what"
     " .item() or float() gives)"

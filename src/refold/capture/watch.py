@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from refold.capture.captured import attribute
+from refold.capture.kept import Counts, held_in
 from refold.capture.values import VALUES, CaptureError
 
 _QUERIES = (
@@ -38,7 +40,7 @@ _NUMBERS = {
     *("item", "tolist", "numpy", "equal", "is_nonzero", "__array__", "__float__", "__int__"),
     *("__bool__", "__index__", "__complex__", "__contains__"),
 }
-_ASKS = _LAYOUT | _ADDRESS | _HISTORY
+_ASKS = _LAYOUT | _ADDRESS | _HISTORY | {"grad"}
 _DROPOUTS = tuple(
     getattr(torch.nn, name)
     for name in (
@@ -79,6 +81,7 @@ class Watch:
         """Watches the block, and puts back afterwards what it changed."""
         self._read.clear()
         held = list(self._held())
+        counts = list(self._counts())
         before = {
             (path, name): (kind, vars(m)[kind][name] if kind else vars(m)[name])
             for path, m in self._modules()
@@ -100,6 +103,7 @@ class Watch:
                     self.changed.append(path)
                     value.clear()
                     value.extend(was) if isinstance(value, list) else value.update(was)
+            self.changed += [path for path, one in counts if one.has_counted()]
             modules = dict(self._modules())
             for path, m in modules.items():
                 for name, value in list(vars(m).items()):
@@ -130,6 +134,22 @@ class Watch:
             for name, value in vars(m).items():
                 if name not in _USUAL and isinstance(value, (list, dict, set)):
                     yield f"{path}.{name}".strip("."), value, copy.copy(value)
+
+    def _counts(self) -> Iterator[tuple[str, Counts]]:
+        for path, m in self._modules():
+            for name in vars(m).keys() - _USUAL:
+                words = f"{path}.{name}".strip(".")
+                yield from ((words, Counts(one)) for one in held_in(m, (name,)))
+
+    def asks_history(self, tensor: Any, name: str) -> None:
+        """Notes of which parameter forward asks whether it wants a gradient, or that it asks of
+        another tensor."""
+        places = self.module.named_parameters(remove_duplicate=False)
+        path = next((path for path, p in places if p is tensor), None)
+        if path is None:
+            self.history = True
+        elif name == "requires_grad":
+            self.queries[f"{attribute(path)}.requires_grad"] = tensor.requires_grad
 
     def _setting(self, plain: Callable[..., None]) -> Callable[..., None]:
         def watching(module: torch.nn.Module, name: str, value: Any) -> None:
@@ -302,8 +322,11 @@ class _Layouts(TorchFunctionMode):
         if name in _ASKS and not _is_torchs(_caller(1)):
             if name in _ADDRESS:
                 self.watch.problem = CaptureError(f"forward asks where a tensor lies ({name})")
+            if name == "grad":
+                self.watch.problem = CaptureError("forward reads gradients (grad)")
             self.watch.layout |= name in _LAYOUT
-            self.watch.history |= name in _HISTORY
+            if name in _HISTORY:
+                self.watch.asks_history(args[0] if args else None, name)
         return function(*args, **(kwargs or {}))
 
 

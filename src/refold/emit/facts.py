@@ -14,12 +14,12 @@ from refold.runtime.reach import (
     _RefoldReached,
 )
 from refold.runtime.settings import _refold_is_plain, _refold_places, _refold_setting
-from refold.runtime.structure import _refold_held, _refold_tied
+from refold.runtime.structure import _refold_gained, _refold_held, _refold_tied
 
 
 def facts_lines(module: torch.nn.Module, assigned: Collection[str] = ()) -> list[str]:
-    """The tables `_REFOLD_MODULES`, `_REFOLD_TIED` and `_REFOLD_GLOBALS` (see structure.py); of the
-    last two, those that say anything.
+    """The tables `_REFOLD_MODULES`, `_REFOLD_TIED`, `_REFOLD_GLOBALS` and `_REFOLD_OTHERS` (see
+    structure.py); of the last three, those that say anything.
 
     assigned: paths of attributes that forward sets, of which nothing is assumed.
     """
@@ -29,16 +29,20 @@ def facts_lines(module: torch.nn.Module, assigned: Collection[str] = ()) -> list
         "_REFOLD_MODULES = (",
     ]
     counted, places = reached.counted, _refold_places(module)
+    others: dict[str, tuple[str, ...]] = {}
     for path, m in module.named_modules(remove_duplicate=False):
         kind = type(m).__qualname__ if path else ""
         held = dict(_attributes(m, reached))
         held = {k: v for k, v in held.items() if f"{path}.{k}".strip(".") not in assigned}
         settings = {k: _refold_setting(v, names=counted, places=places) for k, v in held.items()}
         known = {k: s for k, s in sorted(settings.items()) if s is not None or held[k] is None}
+        if more := tuple(_refold_gained(m, known.keys(), path, assigned, reached)):
+            others[path] = more
         lines += fitted(f"    {literal((path, kind, _refold_held(m), known))},")
     lines.append(")")
     tied, numbers = _refold_tied(module), _refold_plain_globals(reached)
     lines += fitted(f"_REFOLD_TIED = {literal(tied)}") if tied else []
+    lines += fitted(f"_REFOLD_OTHERS = {literal(others)}") if others else []
     return lines + (fitted(f"_REFOLD_GLOBALS = {literal(numbers)}") if numbers else [])
 
 

@@ -27,8 +27,10 @@ class _RefoldFile:
         self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
         self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
         self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
+        self.others: dict[str, Sequence[str]] = names.get("_REFOLD_OTHERS", {})
         self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
         self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
+        self.assigned = frozenset(p for mode in self.modes.values() for p in mode["assigned"])
         self.known = _refold_reach(_refold_module_classes(names)).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
@@ -48,7 +50,7 @@ class _RefoldFile:
     def difference(
         self, model: torch.nn.Module, reached: _RefoldReached, mode: dict[str, Any]
     ) -> str | None:
-        tables = self.modules, mode["apart"], self.tied, self.numbers
+        tables = self.modules, mode["apart"], self.tied, self.numbers, self.others, self.assigned
         return _refold_difference(model, *tables, reached)
 
     def place(self, device: int) -> torch.device:

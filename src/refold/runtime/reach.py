@@ -34,6 +34,8 @@ _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__
 _REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
 _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
 _REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
+_REFOLD_SPACES = {"globals", "eval", "exec"}
+_REFOLD_IMPORTERS = {"__import__", "import_module", "modules"}
 _REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
 
 
@@ -46,8 +48,9 @@ class _RefoldReached:
     cells and what they hold. functions: those of the program's own, and their code. containers:
     lists, dicts, sets, arrays and objects among globals, class attributes, closures and defaults,
     and what they hold, in turns. names: all names in the code, those of attributes among them.
-    computed: whether own code finds attributes by computed names. counted: of objects the fields
-    that count, or None for all.
+    texts: texts in own code that may be names, as those that `hasattr` is given. computed: whether
+    own code finds attributes by computed names. counted: of objects the fields that count, or None
+    for all.
     """
 
     def __init__(self) -> None:
@@ -56,6 +59,7 @@ class _RefoldReached:
         self.functions: dict[int, tuple[Any, Any]] = {}
         self.containers: tuple[Any, ...] = ()
         self.names: set[str] = set()
+        self.texts: set[str] = set()
         self.computed = False
 
     @property
@@ -71,7 +75,7 @@ def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
     """The names that code and the functions inside it read, and the globals that they assign.
 
     Globals that are read are marked by a "*" behind the name, as an attribute may be called alike,
-    and modules that are imported there by a "+".
+    modules that are imported there by a "+", and texts that may be names by a "'".
     """
     read, stored = set(code.co_names), set()
     raw, extended = code.co_code, 0
@@ -87,6 +91,8 @@ def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
         if raw[at] != dis.EXTENDED_ARG:
             extended = 0
     for inner in code.co_consts:
+        texts = inner if isinstance(inner, (tuple, frozenset)) else (inner,)
+        read |= {f"{t}'" for t in texts if isinstance(t, str) and t.replace(".", "").isidentifier()}
         if isinstance(inner, types.CodeType):
             more = _refold_names(inner)
             read |= more[0]
@@ -172,7 +178,9 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
         stored.update((id(space), name) for name in assigned)
         found.names.update(names)
         library = _refold_is_library(function.__module__)
+        texts = {n[:-1] for n in names if n[-1:] == "'"}
         if not library:
+            found.texts.update(texts)
             found.computed |= bool(_REFOLD_COMPUTED & names)
             found.functions[id(function)] = function, _RefoldSeen(function).now()
             roots.extend([*(function.__defaults__ or ()), function.__kwdefaults__, vars(function)])
@@ -187,7 +195,10 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
             roots.append(value)
             if isinstance(value, types.ModuleType):
                 read_module(value, names)
-        for name in [n[:-1] for n in names if n[-1:] == "+"]:
+        if _REFOLD_SPACES & names:
+            names |= {f"{text}*" for text in texts & space.keys()} | (texts & space.keys())
+        sought = texts & sys.modules.keys() if _REFOLD_IMPORTERS & names else set()
+        for name in [*(n[:-1] for n in names if n[-1:] == "+"), *sought]:
             within = f"{space.get('__package__')}.{name}".rstrip(".")
             imported = sys.modules.get(name) or sys.modules.get(within)
             if imported is not None:

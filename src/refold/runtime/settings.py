@@ -19,6 +19,9 @@ _REFOLD_TEXTS = (
     "decimal.Decimal",
     "pathlib.PosixPath",
     "pathlib.PurePosixPath",
+    "operator.attrgetter",
+    "operator.itemgetter",
+    "operator.methodcaller",
 )
 # of Python's own libraries: where classes are whose objects hold what they are given
 _REFOLD_OPEN = ("types", "collections", "argparse", "_thread")

@@ -3,15 +3,18 @@
 `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
 buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED`, where
 there is one, has the paths of each parameter that is held in several places; `_REFOLD_GLOBALS` the
-plain values among the globals that forward reads.
+plain values among the globals that forward reads; `_REFOLD_OTHERS` the names of further attributes,
+of whose values nothing is said.
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Collection, Iterator, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
 import torch
 
+from refold.runtime.met import _refold_is_library
 from refold.runtime.reach import (
     _refold_absent,
     _refold_modules_of,
@@ -19,7 +22,12 @@ from refold.runtime.reach import (
     _refold_reach_difference,
     _RefoldReached,
 )
-from refold.runtime.settings import _refold_containers, _refold_places, _refold_setting
+from refold.runtime.settings import (
+    _REFOLD_USUAL,
+    _refold_containers,
+    _refold_places,
+    _refold_setting,
+)
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
 _REFOLD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -73,6 +81,30 @@ def _refold_trains_alone(module: torch.nn.Module, name: str) -> bool:
     return own and any(isinstance(module, k) and name == n for k, n in _REFOLD_IN_TRAINING)
 
 
+def _refold_gained(
+    module: torch.nn.Module,
+    known: Collection[str],
+    path: str,
+    assigned: Collection[str],
+    reached: Any,
+) -> list[str]:
+    """The attributes that code names, and that a module has got since: `hasattr` tells them.
+
+    known: those that it had. assigned: paths of attributes that forward itself sets.
+    """
+    kind = type(module)
+    if _refold_is_library(kind.__module__):
+        return []
+    found = vars(module).keys() - known - _REFOLD_USUAL
+    return sorted(
+        name
+        for name in found
+        if (name in reached.names or name in reached.texts) and not name.startswith("_refold")
+        if f"{path}.{name}".strip(".") not in assigned
+        if not isinstance(getattr(kind, name, None), functools.cached_property)
+    )
+
+
 def _refold_given_anew(model: torch.nn.Module) -> str | None:
     """A name of the original's class that a class made of the fast one gives anew, or None: forward
     may reach it. Its own forward may call the fast one's."""
@@ -89,9 +121,14 @@ def _refold_difference(
     apart: Sequence[str] | None,
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
+    others: dict[str, Sequence[str]],
+    assigned: Collection[str],
     reached: _RefoldReached,
 ) -> str | None:
-    """How a model differs from the one that the kernels were made for, or None."""
+    """How a model differs from the one that the kernels were made for, or None.
+
+    apart: of a mode (`_refold_mode`). assigned: paths of attributes that forward sets.
+    """
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
@@ -124,6 +161,9 @@ def _refold_difference(
             value = _refold_setting(value, names=reached.counted, places=places)
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
+        had = {*settings, *others.get(path, ())}
+        for name in _refold_gained(module, had, path, assigned, reached):
+            return f"the setting {name} of {words} is new"
     for paths in tied:
         first = _refold_tensor(model, paths[0])
         if any(_refold_tensor(model, path) is not first for path in paths[1:]):
@@ -202,7 +242,9 @@ def _refold_dict_rows(
     held = [name for holder in _REFOLD_HOLDERS for name in own.get(holder, ())]
     tensors = [name for name, value in own.items() if isinstance(value, torch.Tensor)]
     keys = dict.fromkeys(key for key in (*read, *held, *tensors) if key not in assigned)
-    yield (own, -1, *(part for key in keys for part in (key, own.get(key, own))))
+    # of others than PyTorch's own code may ask whether there is an attribute
+    size = -1 if _refold_is_library(type(module).__module__) else len(own)
+    yield (own, size, *(part for key in keys for part in (key, own.get(key, own))))
     for holder in _REFOLD_HOLDERS:
         inner = own[holder]
         items = [item for item in inner.items() if item[0] not in assigned]
