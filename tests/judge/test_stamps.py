@@ -53,6 +53,12 @@ COPIES = """
         made.load_state_dict(self.state_dict())
         return made.train(self.training)
 """
+DRAWS = """
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+        {more}
+"""
 # test, stamp, what stands before the class, further arguments, the forward
 CASES = {
     "reads_memory_alone": (
@@ -65,6 +71,18 @@ CASES = {
     "keeps_the_last_input": (
         *("kept inputs", "inputs of its last calls are kept alive"),
         *("", "", f"self.last = x.detach()\n        {GELU}"),
+    ),
+    "other_weights": (
+        *("contract", "its constructor draws other weights under one seed"),
+        *("", "", GELU + "\n" + DRAWS.format(more="nn.init.normal_(self.linear.weight, std=0.1)")),
+    ),
+    "more_numbers": (
+        *("contract", "its constructor draws other random numbers under one seed"),
+        *("", "", GELU + "\n" + DRAWS.format(more="torch.rand(7)")),
+    ),
+    "any_arguments": (
+        *("keywords", "more arguments than the reference takes are taken"),
+        *("", ", *_", GELU),
     ),
     "any_keyword": (
         *("keywords", "keywords that the reference refuses are taken"),

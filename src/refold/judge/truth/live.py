@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +98,13 @@ class Living:
         held = [*states.values(), *inputs.values()]
         doubles = replay.is_double(t for v in held for t in tensors(v))
         mode = replay.Rounded(rows.MOVED, draw) if doubles else None
-        return self._wide(steps, move(dict(states)), move(dict(inputs)), mode)
+        eps_of = torch.finfo(torch.float64 if doubles else torch.float32).eps
+        step = rows.MOVED * (eps or units * eps_of)
+
+        def cotangents(t: torch.Tensor) -> torch.Tensor:
+            return t * (1 + step * draw.like(t).double())
+
+        return self._wide(steps, move(dict(states)), move(dict(inputs)), mode, cotangents)
 
     def _wide(
         self,
@@ -106,6 +112,7 @@ class Living:
         states: States,
         inputs: Inputs,
         rounded: replay.Rounded | None = None,
+        move: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> Lived:
         draws: replay.Draws | None = None
         if self.random:
@@ -117,7 +124,7 @@ class Living:
         mode = contextlib.nullcontext() if draws is None else replay.Replay(draws)
         try:
             with replay.Widen(), rounded or contextlib.nullcontext():
-                return self._run(steps, states, inputs, wide=True, mode=mode, default=before)
+                return self._run(steps, states, inputs, True, mode, before, move)
         finally:
             torch.set_default_dtype(before)
 
@@ -129,6 +136,7 @@ class Living:
         wide: bool = False,
         mode: contextlib.AbstractContextManager[Any] | None = None,
         default: torch.dtype | None = None,
+        move: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> Lived:
         oracle = self.oracle
 
@@ -150,6 +158,7 @@ class Living:
             wide=wide,
             parallel=False,
             on_build=_widened if wide else None,
+            move=move,
         )
         kind, answers = "life fp64" if wide else "life", list[dict[str, Any]]()
         with (

@@ -40,6 +40,7 @@ from refold.judge.truth.rehearsal import Rehearsal, Watch
 from refold.judge.truth.truth import Meta, Run
 from refold.judge.wire.meter import METER, size_of
 from refold.judge.wire.place import Place
+from refold.judge.worker import looks
 from refold.judge.worker.builds import Builds
 from refold.judge.worker.leaves import other_generators, real
 
@@ -64,6 +65,7 @@ class Oracle:
             lambda given: reference.make(seed, self.init if given is None else given).to(device)
         )
         self.model = self.builds()
+        self.generator = digest(torch.get_rng_state())  # as the constructor leaves it
         self.training = self.model.training
         self._drew: dict[bool, bool] = {}  # by mode, whether runs draw random numbers
         self.writes: frozenset[str] = frozenset()  # parameters that a forward writes, see `first`
@@ -328,10 +330,11 @@ def _ran(
         kinds = tuple(
             Meta(tuple(t.stride()), isinstance(t, nn.Parameter)) for t in tensors(outputs)
         )
+        shares = tuple(looks.shared(outputs, given, model))
         plain = beside.held(outputs, eager, lambda v: plainly(v, place))
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # what fails or takes time does so here
-        return Run(plain, after, grads, random, changed, kinds, written, drew, others)
+        return Run(plain, after, grads, random, changed, kinds, written, drew, shares, others)
     finally:
         for module, was in built:
             module.training = was

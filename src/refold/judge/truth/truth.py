@@ -32,6 +32,7 @@ class Run:
     meta: tuple[Meta, ...] = ()
     written: tuple[torch.Tensor, ...] = ()  # what the inputs in `changed` became
     drew: bool = False  # random numbers
+    shared: tuple[str, ...] = ()  # memory that outputs share with others
     others: tuple[bool, ...] = ()  # whether Python's and NumPy's generators moved
 
     def bytes(self) -> int:

@@ -160,7 +160,7 @@ def _load_candidate(session: Session) -> Host:
     session.workers = "forked" if host.forked else "started afresh"
     session.import_seconds = time.perf_counter() - began
     session.import_effort = spent()
-    session.info = {**info["state"], "flags": info["flags"]}
+    session.info = {**info["state"], **{k: info[k] for k in ("flags", "generator")}}
     if info.get("hushed"):
         session.assumptions.add("all warnings of its process are ignored from its import on")
     for word in info["assumes"]:

@@ -18,11 +18,14 @@ _DENSE = ("shapes", "modes")  # tests whose inputs lie as the file's do
 
 def seen(session: Session, case: str, reply: dict[str, Any], truth: Truth) -> Iterator[Failure]:
     """Whatever test asks for a call: it changes the inputs that eager changes, and gives plain
-    tensors; of plain inputs they are contiguous where eager's are."""
+    tensors in memory of their own, where eager's have that; of plain inputs they are contiguous
+    where eager's are."""
     assert truth.plain is not None
     for index in sorted(set(reply["changed"]) - set(truth.plain.changed)):
         detail = f"the call changed its input {index}"
         yield session.fail(session.named(Status.MUTATES), case, detail)
+    for what in sorted(set(reply["shared"]) - set(truth.plain.shared)):
+        yield session.fail(session.named(Status.MUTATES), case, f"the output has {what}")
     came, theirs = [m for m in reply["meta"] if "shape" in m], tensors(truth.plain.outputs)
     if len(came) != len(theirs) or len(theirs) != len(truth.plain.meta):
         return  # another structure, which is told elsewhere

@@ -25,7 +25,7 @@ from refold.judge.worker.steps import FACT, GRADS, Step
 
 _WRITES = (
     *("write", "write_part", "write_state", "load", "load_part", "restore", "put_back", "embed"),
-    *("parametrize", "restructure", "update", "dtype", "take_away", "empty"),
+    *("own", "parametrize", "restructure", "update", "dtype", "take_away", "empty"),
 )
 _FIRST = "first"  # the label of a call before a type is changed
 _BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
@@ -68,7 +68,7 @@ class Life:
 
 def eager(session: Session, life: Life) -> Lived:
     """What the reference shows."""
-    return _living(session).eager(life.steps, _states(session, life), life.inputs)
+    return _living(session).eager(_steps(session, life), _states(session, life), life.inputs)
 
 
 def judged(session: Session, life: Life, seen: Lived | None = None) -> Iterator[Failure]:
@@ -93,7 +93,7 @@ def asked(session: Session, life: Life) -> dict[str, Any]:
     patience = session.limits.call_seconds * (1 + len(life.steps) / 8)
     chance = random.Random(f"{session.secret} {session.test} {life.case}").random()
     anew = life.built or session.alone or chance < _BUILT
-    asked = {"steps": list(life.steps), "seed": session.seed + 7, "anew": anew}
+    asked = {"steps": _steps(session, life), "seed": session.seed + 7, "anew": anew}
     answer: dict[str, Any] = host.request("live", patience, **asked)
     return answer
 
@@ -173,7 +173,7 @@ class _Truth:
         if self._exact is None:
             life = self.life
             found = _living(self.session).exact(
-                life.steps, _states(self.session, life), life.inputs
+                _steps(self.session, life), _states(self.session, life), life.inputs
             )
             self._exact = self.theirs if found.raised is not None else found
         return self._exact
@@ -188,7 +188,7 @@ class _Truth:
     def _lives(self, first: int, last: int) -> list[Lived]:
         life, living, seed = self.life, _living(self.session), self.session.seed
         states, units = _states(self.session, life), self.session.usual().units
-        given = (life.steps, states, life.inputs)
+        given = (_steps(self.session, life), states, life.inputs)
         runs = (living.moved(*given, seed + i, life.eps, units) for i in range(first, last))
         return [run for run in runs if run.raised is None]
 
@@ -375,6 +375,13 @@ def _rebuilt(tree: Any, leaves: dict[str, Any], name: str = "output") -> Any:
 
 def _living(session: Session) -> Living:
     return Living(session.oracle, session.seed, session.random)
+
+
+def _steps(session: Session, life: Life) -> list[Step]:
+    """A life's steps. Cotangents have as many bits as float32 holds, where all types have them."""
+    other = life.dtypes or life.coarse or life.eps or any(s.get("cast") for s in life.steps)
+    fine = not other and session.fine
+    return [{**s, "fine": True} if fine and s["do"] == "backward" else s for s in life.steps]
 
 
 def _states(session: Session, life: Life) -> dict[str, dict[str, torch.Tensor]]:

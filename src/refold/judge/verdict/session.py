@@ -231,6 +231,11 @@ class Session(Truths):
             self._dirty = True
         return host
 
+    @property
+    def pristine(self) -> bool:
+        """Whether the worker's module is as its constructor left it."""
+        return self.worker() is not None and self._at == INITIAL and not self._dirty
+
     def entered(self, state: str, written: bool = False) -> None:
         """A test brought the worker into a state by its own means; `written`: but for buffers."""
         self._at, self._dirty = state, written

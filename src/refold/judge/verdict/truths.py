@@ -44,6 +44,7 @@ class Truths:
     _remembers: dict[bool, bool]
     _random: bool | None
     samples: tuple[int, int] | None
+    _fine: bool | None = None
     _usual: luck.Usual | None = None
     moved: int = 0  # bytes of inputs and outputs of a call of most tests
 
@@ -342,6 +343,15 @@ class Truths:
             errors = {n: runs.distance(values[n], t) for n, t in exact.items() if n in values}
             self._moved[id(truth)] = truth, errors  # the truth is kept: ids must not be reused
         return dict(self._moved[id(truth)][1])
+
+    @property
+    def fine(self) -> bool:
+        """Whether all floating outputs of the reference have at least float32's bits."""
+        if self._fine is None:
+            run = self.truth(self.inputs()).plain
+            held = tensors(run.outputs) if run is not None else []
+            self._fine = all(torch.finfo(t.dtype).bits >= 32 for t in held if inexact(t))
+        return self._fine
 
     def usual(self) -> luck.Usual:
         """What eager's errors are on ordinary inputs, in units in the last place: which class it

@@ -17,7 +17,9 @@ _SOME: dict[str, Callable[[torch.Tensor], Any]] = {  # where cotangents are none
     "columns": lambda g: g[..., :1].zero_(),
     "column": lambda g: g[..., 1:].zero_(),
     "rows": lambda g: g[::2].zero_(),
+    "scales": lambda g: g[1::2].mul_(2.0**-20),
     "nan": lambda g: g[:1].fill_(float("nan")),
+    "infinite": lambda g: g[:1].fill_(float("inf")),
 }
 
 
@@ -29,14 +31,19 @@ def run(
     only: int = -1,
     scale: float = 1.0,
     retain: bool = False,
+    fine: bool = False,
+    move: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> None:
     """Backward of the floating outputs, or of number ``only`` alone.
 
     how: ``random`` (dense cotangents), ``sum`` (expanded ones, of stride 0), ``strided`` (slices of
     a larger tensor), ``columns`` (but the first one), ``column`` (the first one alone), ``rows``
-    (every second one), ``nan`` (no numbers in the first row), ``penalty`` (a term of squared
-    gradients of the inputs), ``curvature`` (of squared second derivatives), ``grad``
-    (`torch.autograd.grad`, whose results become the inputs' gradients).
+    (every second one), ``scales`` (every second row far smaller), ``nan`` (no numbers in the first
+    row), ``infinite`` (likewise), ``penalty`` (a term of squared gradients of the inputs),
+    ``curvature`` (of squared second derivatives), ``grad`` (`torch.autograd.grad`, whose results
+    become the inputs' gradients).
+    fine: cotangents have as many bits as float32 holds; else so few that every type has them.
+    move: what the last places of such cotangents become, as those of inputs do.
 
     Raises:
         RuntimeError: nothing wants gradients.
@@ -48,7 +55,7 @@ def run(
     if how == "curvature":
         _curvature(chosen, [t for t in tensors(given) if t.requires_grad], seed)
         return
-    losses = [_loss(o, how, seed + i) * scale for i, o in chosen]
+    losses = [_loss(o, how, seed + i, fine, move) * scale for i, o in chosen]
     if how == "grad":
         inputs = [t for t in tensors(given) if t.requires_grad]
         slopes = torch.autograd.grad(sum(losses), inputs, allow_unused=True)  # type: ignore[arg-type]
@@ -109,15 +116,22 @@ def _wanting(output: Tree, only: int) -> list[tuple[int, torch.Tensor]]:
     return chosen
 
 
-def _loss(output: torch.Tensor, how: str, seed: int) -> torch.Tensor:
+def _loss(
+    output: torch.Tensor,
+    how: str,
+    seed: int,
+    fine: bool = False,
+    move: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> torch.Tensor:
     output = real(output)
     if how == "sum":
         return output.sum()
     generator = torch.Generator().manual_seed(seed)
     shape = (*output.shape, 2) if how == "strided" else tuple(output.shape)
     drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
-    # few bits: every dtype holds the same numbers
-    drawn = ((drawn * 32).round() / 32).to(output.device, output.dtype)
+    parts = 2.0 ** (18 if fine else 5)
+    drawn = ((drawn * parts).round() / parts).to(output.device, output.dtype)
+    drawn = move(drawn) if fine and move is not None else drawn
     if how in _SOME and output.dim():
         _SOME[how](drawn)
     if how != "strided":

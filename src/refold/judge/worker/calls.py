@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from refold import contract
 from refold.judge import draws
-from refold.judge.worker import backward, environment, flags, guard
+from refold.judge.worker import backward, environment, flags, guard, looks
 from refold.judge.worker.leaves import (
     copied,
     digest,
@@ -123,7 +123,10 @@ class Calls:
                 output = environment.forward(self.model, inputs, nan_fill)
             seconds = time.perf_counter() - began
             left = torch.is_grad_enabled()  # the block's end puts it back
-            kinds = [meta(v) for v in leaves(output)]
+            kinds, shared = (
+                [meta(v) for v in leaves(output)],
+                looks.shared(output, inputs, self.model),
+            )
             # Read on the caller's stream, with no wait for any other.
             sent = copied(output)
             if not (keep or settle or grad is not None):
@@ -144,6 +147,7 @@ class Calls:
         result: dict[str, Any] = {
             "outputs": sent,
             "meta": kinds,
+            "shared": shared,
             "random": random_state,
             "others": [a != b and bool(a) for a, b in others],
             "changed": changed,

@@ -19,6 +19,7 @@ from refold.judge.worker import flags, guard, lap, sandbox
 from refold.judge.worker.builds import Builds
 from refold.judge.worker.calls import LARGE, Calls, trim
 from refold.judge.worker.leaves import (
+    digest,
     moved,
     parameters,
     place,
@@ -90,11 +91,14 @@ class Worker(Calls):
         if watch:
             self.guard.arm(path)
         self.flags = before = flags.snapshot()
+        numbers = torch.get_rng_state()
         file = contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
+        drawn = not torch.equal(numbers, torch.get_rng_state())
         self.make = Builds(
             lambda given: file.make(seed, init if given is None else given).to(self.device)
         )
         self.model = self.make()
+        left = digest(torch.get_rng_state())
         self.built = {name: m.training for name, m in self.model.named_modules()}
         after = flags.snapshot()
         hushed = after[flags.HUSHED] > before[flags.HUSHED]
@@ -104,8 +108,9 @@ class Worker(Calls):
         return {
             "state": self.do_describe(),
             "assumes": [str(w) for w in words if w],
-            "flags": flags.difference(before, after),
+            "flags": flags.difference(before, after) + [flags.DRAWN] * drawn,
             "hushed": hushed,
+            "generator": left,
         }
 
     def take(self, make: Callable[..., nn.Module], device: torch.device) -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import gc
+import locale
 import logging
 import os
 import resource
 import signal
+import socket
 import sys
+import threading
+import time
 import warnings
 from typing import Any
 
 import torch
+import torch.multiprocessing
 
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_STACK)
 _SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE),
     *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2),
 )
+DRAWN = "PyTorch's generator of random numbers"
 HUSHED = "warnings that are all ignored"
 BY_THE_WAY = (HUSHED, "callbacks of the garbage collection")  # a late import changes them
 # what libraries set for themselves, when they are first used
@@ -26,6 +32,7 @@ _LIBRARIES = (
     *("REFOLD", "PYTEST"),
 )
 _NUMPY = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # as it is made
+_DECIMALS = "28 digits, ROUND_HALF_EVEN"  # as Python makes the context
 _KERNELS = ("CPU", "CUDA", "AutogradCPU", "AutogradCUDA", "CompositeImplicitAutograd")
 _MIXED = "no single one: set for one backend alone"
 
@@ -33,6 +40,7 @@ _MIXED = "no single one: set for one backend alone"
 def snapshot() -> dict[str, Any]:
     """Every switch by name."""
     backends, hooks = torch.backends, vars(torch.nn.modules.module)
+    shared: Any = torch.multiprocessing
     return {
         "threads": torch.get_num_threads(),
         "interop threads": torch.get_num_interop_threads(),
@@ -65,11 +73,21 @@ def snapshot() -> dict[str, Any]:
             torch._C._get_cudnn_sdp_enabled(),
         ],
         "fast path of attention": backends.mha.get_fastpath_enabled(),
-        "garbage collection": gc.isenabled(),
+        "garbage collection": (gc.isenabled(), gc.get_threshold()),
         "callbacks of the garbage collection": len(gc.callbacks),
         "handlers of signals": [str(signal.getsignal(s)) for s in _SIGNALS],
         HUSHED: _hushed(),
-        "exceptions that nobody catches": str(sys.excepthook),
+        "exceptions that nobody catches": [
+            str(hook) for hook in (sys.excepthook, sys.unraisablehook, threading.excepthook)
+        ],
+        "where warnings are shown": str(warnings.showwarning),
+        "standard streams": [id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
+        "patience of sockets": socket.getdefaulttimeout(),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "time zone": time.tzname,
+        "decimal numbers": _decimals(),
+        "how tensors are shared": shared.get_sharing_strategy(),
+        "checks of sparse tensors": torch._C._check_sparse_tensor_invariants(),
         "functions that trace": (str(sys.gettrace()), str(sys.getprofile())),
         "warnings again and again": torch.is_warn_always_enabled(),
         "new memory filled": torch._C._get_deterministic_fill_uninitialized_memory(),
@@ -123,6 +141,14 @@ def _hushed() -> int:
 def _numpy() -> dict[str, str]:
     numpy: Any = sys.modules.get("numpy")
     return dict(_NUMPY) if numpy is None else dict(numpy.geterr())
+
+
+def _decimals() -> str:
+    decimal: Any = sys.modules.get("decimal")
+    if decimal is None:
+        return _DECIMALS
+    context = decimal.getcontext()
+    return f"{context.prec} digits, {context.rounding}"
 
 
 def _precision() -> str:

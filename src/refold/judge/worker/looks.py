@@ -18,7 +18,7 @@ OUTPUT, STATE, GRADS, FACT, LEAST = "output", "state", "grads", "fact", "at leas
 MOST = "at most"
 GENERATOR = "the generator after"  # what labels of it begin with, where nothing may draw
 SWITCHES = "what is left changed"  # the label of what a whole life left so
-WRITTEN = "what calls write to"  # likewise: their inputs, and the module's mode
+WRITTEN = "what calls write to"  # likewise: inputs, the mode, hooks; and memory that outputs share
 
 
 def _obeyed(module: nn.Module) -> dict[str, bool]:
@@ -141,9 +141,9 @@ class Looks:
         self._see(label, LEAST, held)
 
     def nans(self, names: list[str], label: str, model: str = "a") -> None:
-        """See which gradients of parameters have NaN among them; others may have it, too."""
+        """See which gradients of parameters have NaN or infinity among them; others may, too."""
         grads = {n: self._tensor(n, model).grad for n in names}
-        found = [n for n, g in grads.items() if g is not None and bool(torch.isnan(g).any())]
+        found = [n for n, g in grads.items() if g is not None and not bool(torch.isfinite(g).all())]
         self._see(label, LEAST, found)
 
     def finite(self, names: list[str], label: str, of: str, model: str = "a") -> None:
@@ -265,3 +265,26 @@ class Looks:
 
     def _cast(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {k: wide(v) for k, v in state.items()} if self.wide else state
+
+
+def hooks(module: nn.Module) -> int:
+    """How many hooks a module has, its parts' left out."""
+    held = (v for k, v in vars(module).items() if k.endswith("_hooks"))
+    return sum(len(v) for v in held if isinstance(v, dict))
+
+
+def shared(output: Any, given: Any, module: nn.Module) -> list[str]:
+    """What of an output lies where something else does: its elements, inputs, the module's."""
+    found: set[str] = set()
+    held = {"memory of inputs": tensors(given), "memory of the module": registered(module).values()}
+    try:
+        places = {k: {t.untyped_storage().data_ptr() for t in v} - {0} for k, v in held.items()}
+        for t in tensors(output):
+            if t.numel() and any(
+                step == 0 < size - 1 for size, step in zip(t.shape, t.stride(), strict=True)
+            ):
+                found.add("elements in one place")
+            found |= {k for k, v in places.items() if t.untyped_storage().data_ptr() in v}
+    except (RuntimeError, NotImplementedError):  # tensors without memory
+        pass
+    return sorted(found)

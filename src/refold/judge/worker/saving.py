@@ -34,6 +34,15 @@ class Saving(looks.Looks):
         given = {k: v.clone().to(self.device) for k, v in self._cast(self.states[state]).items()}
         self.models[model].load_state_dict(given, strict=True, assign=assign)
 
+    def own(self, state: str, label: str, model: str = "a") -> None:
+        """``load_state_dict(assign=True)``; which names have the given tensors' memory from then on
+        is seen, others may have it, too."""
+        given = {k: v.clone().to(self.device) for k, v in self._cast(self.states[state]).items()}
+        self.models[model].load_state_dict(given, strict=True, assign=True)
+        held = self.models[model].state_dict()
+        found = [k for k, v in given.items() if held[k].data_ptr() == v.data_ptr() != 0]
+        self._see(label, looks.LEAST, found)
+
     def load_part(self, state: str, names: Sequence[str], label: str, model: str = "a") -> None:
         """``load_state_dict(strict=False)`` of some names and one that nobody has; what it says is
         seen."""
@@ -41,7 +50,8 @@ class Saving(looks.Looks):
         given = {n: whole[n].clone().to(self.device) for n in names}
         given["refold_unknown"] = torch.zeros(1, device=self.device)
         said = self.models[model].load_state_dict(given, strict=False)
-        found = [sorted(said.missing_keys), sorted(said.unexpected_keys)]
+        kinds = ("missing_keys", "unexpected_keys")
+        found = [sorted(getattr(said, kind, ["said nothing"])) for kind in kinds]
         self._see(label, FACT, found)
 
     def refuse_load(self, state: str, name: str, label: str, model: str = "a") -> None:

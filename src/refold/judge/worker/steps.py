@@ -26,6 +26,7 @@ from refold.judge.worker import (
     backward,
     flags,
     forms,
+    looks,
     many,
     saving,
     structure,
@@ -47,7 +48,7 @@ class Interpreter(saving.Saving, Setters, many.Many):
 
     make: builds a module as the constructor leaves it. states: by name. inputs: by name, lists of
     arguments. wide: the module and everything that it is given is in float64. parallel: threads
-    are threads; else their calls come one after another.
+    are threads; else their calls come one after another. move: of cotangents, see `backward.run`.
     """
 
     def __init__(
@@ -60,10 +61,11 @@ class Interpreter(saving.Saving, Setters, many.Many):
         wide: bool = False,
         parallel: bool = True,
         on_build: Callable[[nn.Module], None] | None = None,
+        move: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
         self.make, self.states, self.inputs = make, states, inputs
         self.seed, self.device, self.wide, self.parallel = seed, device, wide, parallel
-        self.on_build = on_build
+        self.on_build, self.move = on_build, move
         self.models: dict[str, nn.Module] = {}
         self.held: dict[str, dict[str, torch.Tensor]] = {}  # parameters as an optimizer holds them
         self.moments: dict[Any, Any] = {}
@@ -177,7 +179,7 @@ class Interpreter(saving.Saving, Setters, many.Many):
             seed_everything(self.seed)
         module = self.models[model]
         before = [] if self.wide else [copied(t) for t in tensors(given)]
-        mode = module.training
+        mode, hooks = module.training, looks.hooks(module)
         with torch.set_grad_enabled(grad):
             output = forms.call(module, given, words, how, self.device, self.wide)
             self._still(grad)
@@ -185,6 +187,10 @@ class Interpreter(saving.Saving, Setters, many.Many):
             self.written.append(f"inputs of {label!r}")
         if module.training != mode:
             self.written.append(f"the mode, by {label!r}")
+        if looks.hooks(module) != hooks:
+            self.written.append(f"hooks of the module, by {label!r}")
+        if see and not self.wide:
+            self.written += [f"{what} of {label!r}" for what in looks.shared(output, given, module)]
         output = values.plain(output) if kind else output
         self.outputs[label] = output
         if see:
@@ -303,6 +309,7 @@ class Interpreter(saving.Saving, Setters, many.Many):
         thread; see `backward.run`."""
         calls = [of] if isinstance(of, str) else of
         outputs, given = ([held[name] for name in calls] for held in (self.outputs, self.given))
+        options["move"] = self.move
         run = functools.partial(backward.run, outputs, given, how, self.seed, **options)
         if not apart:
             run()

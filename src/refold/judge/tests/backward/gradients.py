@@ -46,13 +46,15 @@ def _cotangents(session: Session) -> Iterator[Life]:
         ("scale 2^-40", {"scale": 2.0**-40}),
         ("scale 2^24", {"scale": 2.0**24}),  # more than who scales losses of 16 bits begins with
     )
-    for case, options in kinds:
+    scales = ("rows of unlike scales", {"how": "scales"})
+    for case, options in (*kinds, scales) if session.fine else kinds:
         steps = [*begin(), _forward(), *_back(names, "gradients", **options)]
         yield Life(case, tuple(steps), inputs(session, 1))
     # who scales losses of 16 bits looks for what is no number, and skips the step
-    nans = {"do": "nans", "names": names, "label": "which gradients have NaN"}
-    steps = [*begin(), _forward(), {"do": "backward", "of": "y", "how": "nan"}, nans]
-    yield Life("no numbers in the first row", tuple(steps), inputs(session, 1))
+    nans = {"do": "nans", "names": names, "label": "which gradients are not finite"}
+    for case, how in (("no numbers", "nan"), ("infinity", "infinite")):
+        steps = [*begin(), _forward(), {"do": "backward", "of": "y", "how": how}, nans]
+        yield Life(f"{case} in the first row", tuple(steps), inputs(session, 1))
 
 
 def _outputs(session: Session) -> Iterator[Life]:
@@ -275,9 +277,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "cotangents",
         "backwards that take the cotangent for dense, or for of one scale",
-        "Expanded, strided, tiny and large cotangents give eager's gradients; NaN stays NaN.",
+        "Expanded, strided, tiny and large cotangents give eager's gradients; NaN and infinity do "
+        "not become finite.",
         _cotangents,
-        9,
+        11,
     ),
     living(
         "outputs alone",

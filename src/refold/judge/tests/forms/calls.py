@@ -48,6 +48,10 @@ def _keywords(session: Session) -> Iterator[Life]:
     other: Step = {"do": "refuse", "inputs": "x0", "label": _REFUSED, "words": ["refold_unknown"]}
     stamps = {_REFUSED: "keywords that the reference refuses are taken"}
     yield Life("an unknown keyword", (*begin(), other), inputs(session, 1), stamps=stamps)
+    more = [*session.inputs(), *[None] * (1 + len(parameters(session)) - len(session.inputs()))]
+    stamps = {_REFUSED: "more arguments than the reference takes are taken"}
+    other = {"do": "refuse", "inputs": "more", "label": _REFUSED}
+    yield Life("one argument more", (*begin(), other), {"more": more}, stamps=stamps)
 
 
 def _optional(session: Session) -> Iterator[Life]:
@@ -333,7 +337,7 @@ TESTS: tuple[Test, ...] = (
         "arguments taken by position alone",
         "Arguments may be given by the reference's names; others are refused, or it is told.",
         _keywords,
-        2,
+        3,
     ),
     living(
         "optional arguments",

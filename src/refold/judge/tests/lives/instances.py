@@ -17,6 +17,7 @@ from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED, SECOND
 from refold.judge.verdict.verdict import Status
 from refold.judge.worker.looks import GENERATOR
+from refold.judge.worker.steps import Step
 
 _BUILT = 12  # modules, of which an honest class keeps a few at most
 _BUILT_BYTES = 256 << 20  # of all their states: by size, since a busy machine's clock says little
@@ -56,6 +57,13 @@ def _instances(session: Session) -> Iterator[Life]:
     names = trained(session)
     if not names:
         return
+    trains: list[Step] = [{"do": "mode", "train": True}, call("trains"), call("trains on", "x1")]
+    steps = [*begin(False), {"do": "clone", "to": "b"}, call("the copy", model="b"), *trains]
+    steps += [call("the copy of one that trained", model="b"), {"do": "mode", "train": False}]
+    steps += [{"do": "mode", "train": True, "model": "b"}, call("the copy trains", model="b")]
+    steps += [call("the original at last")]
+    case = "a copy, and either trains"
+    yield Life(case, tuple(steps), inputs(session), status=Status.MUTATES)
     write = {"do": "write", "names": names, "how": "in place", "factor": 1.25, "model": "b"}
     steps = [*begin(False), call("the original"), {"do": "clone", "to": "b"}]
     steps += [{"do": "random", "label": f"{GENERATOR} the copy"}]
@@ -159,8 +167,8 @@ TESTS: tuple[Test, ...] = (
         "not meet; modules that nobody holds do not all live on; whether a copy is frozen where "
         "the original is, is told.",
         _all,
-        32,
-        lives=7,
+        38,
+        lives=8,
     ),
     living(
         "unseeded sequence",

@@ -44,6 +44,10 @@ def _states(session: Session) -> Iterator[Life]:
     states = (PERTURBED, SECOND)
     case = "one name of a state"
     yield Life(case, tuple(steps), inputs(session, 1), states, Status.STALE_WEIGHTS)
+    own = {"do": "own", "state": SECOND, "label": "tensors that are the module's from then on"}
+    steps = [*begin(False), call("first"), own, call("after it")]
+    case, stale = "load_state_dict(assign=True)", Status.STALE_WEIGHTS
+    yield Life(case, tuple(steps), inputs(session, 1), states, stale)
     label = "whether it is refused"
     steps = [*begin(), {"do": "refuse_load", "state": PERTURBED, "name": names[0], "label": label}]
     case = "states that do not fit"
@@ -126,11 +130,11 @@ TESTS: tuple[Test, ...] = (
     living(
         "states",
         "states that load though they do not fit, or reset what they do not name, or in one type",
-        "A state in part, of float64, of bfloat16; states that do not fit; writes to what "
-        "state_dict gives; hooks of states are called, and parts that are added are in them.",
+        "A state in part, assigned, of float64, of bfloat16; states that do not fit; writes to "
+        "what state_dict gives; hooks of states are called, and parts that are added are in them.",
         _states,
-        12,
-        lives=6,
+        14,
+        lives=7,
     ),
     living(
         "methods",

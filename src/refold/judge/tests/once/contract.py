@@ -6,12 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import torch
+
+from refold.judge.draws.trees import inexact
 from refold.judge.tests.base import Test
+from refold.judge.truth import runs
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import INITIAL, PERTURBED
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Raised
 from refold.judge.worker.leaves import parameters, tied
+
+_DRAWN = 16 << 20  # bytes of a state that is compared as the constructor leaves it
+_CLOSE = 1e-3  # of a tensor's size: another order of a decomposition does not make other weights
 
 
 def run(session: Session) -> Iterator[Failure]:
@@ -19,6 +26,7 @@ def run(session: Session) -> Iterator[Failure]:
     yield from names(session)
     if session.frugal:
         return
+    _drawn(session)
     inputs = session.inputs()
     truth = session.truth(inputs, PERTURBED)
     if truth.eager is None:
@@ -37,6 +45,25 @@ def run(session: Session) -> Iterator[Failure]:
     if session.info.get("state") != before.get("state"):
         yield from (replace(f, case=f"{f.case} after a call") for f in found)
     session.info = before
+
+
+def _drawn(session: Session) -> None:
+    """Tell where the constructor draws otherwise under one seed: who builds it trains another
+    model, and what is built behind it is another one, too."""
+    known = "generator" in session.info  # of modules in memory nobody knows how they were built
+    if not known or session.oracle.bytes > _DRAWN or not session.pristine:
+        return
+    came, wanted = session.worker().request("state"), session.state(INITIAL)
+    for name, value in wanted.items():
+        other = came.get(name)
+        if not isinstance(other, torch.Tensor) or other.shape != value.shape or not inexact(value):
+            continue
+        size = runs.distance(value, torch.zeros_like(value))[0]
+        if runs.distance(other, value.cpu())[0] > _CLOSE * size:
+            session.assumptions.add("its constructor draws other weights under one seed")
+            return
+    if session.info["generator"] != session.oracle.generator:
+        session.assumptions.add("its constructor draws other random numbers under one seed")
 
 
 def names(session: Session) -> Iterator[Failure]:
