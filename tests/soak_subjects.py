@@ -26,6 +26,7 @@ from refold.judge.ask.given import Given, duplicate
 from refold.judge.draws.inputs import scalars, shapes
 from refold.judge.draws.layouts import layouts, otherwise_laid
 from refold.judge.draws.trees import every, mapped, tensors
+from refold.judge.rule import luck
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.worker.steps import FACT, Interpreter, Step
@@ -214,10 +215,15 @@ class _Session:
     secret: int = SEED
     random: bool = True
     alone: bool = False
+    fine: bool = True
     cases: int = 0
     notes: list[str] = field(default_factory=list)
     assumptions: set[str] = field(default_factory=set)
     limits: Any = field(default_factory=lambda: SimpleNamespace(call_seconds=60.0))
+
+    def usual(self) -> luck.Usual:
+        """Nothing is measured: subjects compute in float32 as it is."""
+        return luck.Usual()
 
     @property
     def oracle(self) -> Any:

@@ -171,7 +171,7 @@ def _special(session: Session) -> Iterator[Life]:
     # of their usual size: of larger ones all outputs may lie where next to nothing is left
     changes["one value each"] = {n: torch.full_like(start[n], _usual(start[n])) for n in live}
     for case, other in changes.items():
-        state = {"special": {**start, **other}}
+        state = {"special": session.tied({**start, **other})}
         steps: list[Step] = [*begin(False, "special"), call("y")]
         steps += [call("with gradients", grad=True, want=True), {"do": "backward", "of": _WANTING}]
         steps += [{"do": "grads", "names": learned, "label": "gradients", "of": _WANTING}]
