@@ -44,6 +44,14 @@ class _Single(_Counted):
         raise TypeError("there is one of it")
 
 
+class _Closed(_Counted):
+    built = 0
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.parts = {"first": [lambda x: self.linear(x)]}
+
+
 def _made(kind: type[_Counted], seconds: float) -> tuple[Builds, type[_Counted]]:
     kind.built = 0
 
@@ -145,3 +153,12 @@ def test_a_class_whose_copies_alone_are_honest_is_found(
     paths = tmp_path / "ref.py", tmp_path / "cand.py"
     verdict = judge(*paths, only=["uncounted writes"], timing=False, quick=True, secret=3)
     assert not verdict.accepted
+
+
+@pytest.mark.usefixtures("clock")
+def test_what_a_copy_would_read_of_the_original_is_built_each_time() -> None:
+    make, kind = _made(_Closed, 0.12)
+    modules = [make() for _ in range(4)]
+    assert kind.built == 4
+    for module in modules:
+        assert module.parts["first"][0].__closure__[0].cell_contents is module  # type: ignore

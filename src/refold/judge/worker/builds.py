@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import time
+import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +14,7 @@ import torch
 from torch import nn
 
 _LONG = 0.03  # seconds of a constructor, above which its module is copied
+_MOST = 100_000  # objects that are looked at for what a copy reads of its original
 
 
 class Builds:
@@ -45,7 +49,37 @@ class Builds:
     def _keep(self, made: nn.Module) -> None:
         self._random = torch.get_rng_state()
         try:
-            self._unused = copy.deepcopy(made)
+            copied = copy.deepcopy(made)
         except Exception:  # it can not be copied: each is built
             self._long = False
+        else:
+            whole = is_whole(copied, made)
+            self._long, self._unused = whole, copied if whole else None
         torch.set_rng_state(self._random)
+
+
+def is_whole(copied: nn.Module, made: nn.Module) -> bool:
+    """Whether a copy reads nothing of what it is a copy of. ``copy.deepcopy`` leaves functions and
+    weak references as they are: a function over a part calls the original's part."""
+    theirs = {id(v) for v in (*made.modules(), *made.parameters(), *made.buffers())}
+    todo: list[Any] = [vars(m) for m in copied.modules()]
+    seen: dict[int, Any] = {}
+    while todo and len(seen) < _MOST:
+        one = todo.pop()
+        if id(one) in theirs:
+            return False
+        if id(one) in seen or isinstance(one, (type, types.ModuleType, str, bytes, int, float)):
+            continue
+        seen[id(one)] = one
+        todo += _inside(one)
+    return True
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, types.FunctionType):
+        return [value.__closure__, value.__defaults__, value.__kwdefaults__, vars(value)]
+    if isinstance(value, weakref.ref):
+        return [value()]
+    if isinstance(value, torch.Tensor):
+        return []
+    return gc.get_referents(value)
