@@ -206,6 +206,8 @@ class Body:
             return f"column<{lanes}>({p}, col)"
         if operand.kind == "full":
             return f"full<{lanes}>({p}, row * width, col)"
+        if operand.kind == "turned" and self.space.images is not None:
+            return f"in_other_order<{lanes}>({p}, col)"
         if operand.kind == "turned":
             return f"as_last<{lanes}, {self.group.turned.index(operand.node)}>(col)"
         offset = self._mixed_offset(operand)

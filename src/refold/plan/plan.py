@@ -86,10 +86,10 @@ class Group:
     value that lies the other way round. quantized: what it stores, or reads, in 16 bits. kernel: of
     a product or a convolution on a GPU, how it is cut and in which form it reads its sides.
     rows_schedule: of a kernel of rows or channels on a GPU, or of a pointwise one, how it is cut.
-    again: what other kernels compute, too, and all have to have the same bits of. images: of a
-    pointwise one among whose whole operands and results are images with their channels last, the
-    number of their places. last: whether it passes over such images and stores such. turned: whole
-    operands that lie in the other order than the kernel passes over them.
+    again: what other kernels compute, too, and all have to have the same bits of. images: of one
+    among whose images are some with their channels last, the number of their places. last: whether
+    it passes over such images and stores such. turned: images that it reads and that lie in the
+    other order than it passes over them.
     """
 
     name: str
@@ -119,8 +119,17 @@ class Group:
         """What lies with its channels last of what it reads and stores."""
         if not self.last:
             return self.turned
-        whole = (n for n in (*self.inputs, *self.outputs) if n.shape == self.dims)
-        return tuple(n for n in whole if n not in self.turned)
+        every = (*self.images_read, *self.outputs)
+        return tuple(n for n in every if n not in self.turned)
+
+    @property
+    def images_read(self) -> tuple[Node, ...]:
+        """What it reads of its space's shape, and the image of a convolution."""
+        whole = tuple(n for n in self.inputs if n.shape == self.dims)
+        if not any(n.op in CONVOLUTIONS for n in self.nodes):
+            return whole
+        image, kernels = self.sides
+        return (image, *(n for n in whole if n not in (image, kernels)))
 
     @property
     def has_narrow(self) -> bool:

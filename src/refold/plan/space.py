@@ -56,14 +56,26 @@ class Space:
         if all(d == 1 for d in shape):
             return "scalar"
         if self.images is not None:
-            one = [d for d in shape if d != 1]
-            if node is self.images.inputs[2] or (len(one) == 1 and shape[-2] == one[0]):
+            one, of_channels = [d for d in shape if d != 1], shape[-1 if self.places else -2]
+            if node is self.images.inputs[2] or (len(one) == 1 and of_channels == one[0]):
                 return "channel"
         if shape[-1] == self.dims[-1] and all(d == 1 for d in shape[:-1]):
             return "column"
         if shape == self.dims:
             return "full"
         return "row" if shape == self.row_shape and self.channels is None else "mixed"
+
+
+def lies_alike(node: Node, group: Group) -> bool:
+    """Whether a kernel of images that lie in another order may read an operand: one of their shape,
+    or one that lies in one order, whatever the kernel's is. One that is spread along some of the
+    places' axes alone does not."""
+    places = group.images
+    behind = node.shape[-places:]
+    if behind != group.dims[-places:] and any(d != 1 for d in behind):
+        return False
+    wide = [a for a in TRANSPOSED[places] if node.shape[a] != 1]
+    return node.shape == group.dims or not group.last or wide == sorted(wide)
 
 
 def channels_of(group: Group) -> int | None:

@@ -46,7 +46,7 @@ def make_plan(
     """
     storage, device = storage or Storage(), device or DeviceModel(ANY)
     plan = _made(graph, storage, device, images_last)
-    if not chains.cut_by_kernels(plan, device):
+    if not chains.beside_kernels(plan, device):
         return plan
     without = _made(graph, storage, chains.without_kernels(device), images_last)
     return chains.better(plan, without, device)

@@ -4,6 +4,7 @@ On a GPU cuDNN computes with the channels last whatever it is given: it converts
 channels first, and its result back, in passes of their own. Where kernels that compute what follows
 on each element read the result as cuDNN leaves it, the second pass, over what is often much larger,
 is none; they store channels first, or channels last where convolutions alone read what they make.
+Convolutions by kernels that read and store either order (refold/flat.py) stand between them.
 An image that no kernel makes so is laid out by a call of PyTorch's, which is slower than cuDNN's
 own pass. docs/decisions/0028 has what was measured.
 
@@ -82,7 +83,8 @@ class _Images:
                 self._spread(image, len(n["strides"]))
 
     def _spread(self, value: Node, places: int) -> None:
-        """Let what pointwise kernels make of a convolution's result have as many places."""
+        """Let what pointwise kernels, and convolutions by kernels, make of a convolution's result
+        have as many places."""
         stack = [value]
         while stack:
             n = stack.pop()
@@ -90,7 +92,13 @@ class _Images:
                 continue
             self.places[n] = places
             for g in self.groups.get(n, ()):
-                stack += [o for o in g.outputs if o.shape == n.shape == g.dims]
+                if n in g.images_read and self._has(g, places):
+                    stack += [o for o in g.outputs if o.shape == g.dims]
+
+    @staticmethod
+    def _has(group: Group, places: int) -> bool:
+        """Are its images of so many places, if it says of how many they are?"""
+        return not group.is_product or len(group.product.get("strides", ())) == places
 
     def possible(self) -> set[Node]:
         made = (n for n in self.places if n in self.maker)
@@ -120,10 +128,12 @@ class _Images:
 
     def _cut(self, group: Group, values: Collection[Node]) -> Group | None:
         """A kernel that reads and stores `values` with their channels last; None if it cannot."""
-        whole = [n for n in group.inputs if n.shape == group.dims]
+        whole = group.images_read
         so = [n for n in (*whole, *group.outputs) if n in values]
-        if not so:
+        if not so and not any(n in values for n in group.inputs):
             return group
+        if any(n in values for n in group.inputs if n not in whole) or not so:
+            return None
         last = [n in values for n in group.outputs]
         if any(last) != all(last) or len({self.places[n] for n in so}) > 1:
             return None

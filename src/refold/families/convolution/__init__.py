@@ -3,6 +3,7 @@
 from refold.codegen.cpp import Cpp
 from refold.families.convolution.claim import claim, grow, takes_statistics
 from refold.families.convolution.cuda_kernel import CudaConvolution
+from refold.families.convolution.images import lays_out
 from refold.families.convolution.kernel import FORM
 from refold.families.convolution.packing import entries
 from refold.families.convolution.price import charges, price
@@ -28,4 +29,5 @@ FAMILY = Family(
     entries=entries,
     whole=frozenset({"mean", "var"}),
     takes_statistics=takes_statistics,
+    lays_out=lays_out,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from refold.codegen.cuda import CudaKernel, planned
 from refold.codegen.launch import Scope
 from refold.convolve import DIRECT, PATCHES
@@ -9,6 +11,8 @@ from refold.families.convolution.kernel import FORM
 from refold.flat import FLAT
 from refold.plan import Group
 from refold.plan.convolution import ConvolutionKernel, is_statistic
+
+T = TypeVar("T")
 
 _FUNCTIONS = {
     PATCHES: "patches",
@@ -63,11 +67,18 @@ class CudaConvolution(CudaKernel):
         if self.takes_statistics and function == "convolution":
             function = "convolution_statistics"
         packed = ["w_packed"] if self.is_packed else []
-        sizes = [name for name, _ in self.sizes()]
+        sizes = [name for name, _ in self._of_images(self.sizes())]
         aligned = [] if function in ("direct", "flat") else ["body.is_aligned()"]
         work = ["work"] if self.may_work_in_memory else []
         given = ", ".join([self.sized(), "a", "w", *packed, *sizes, *aligned, *work, "on"])
         return f"rf::{function}<{self.schedule()}>({given})"
+
+    def sizes_of_needs(self, scope: Scope) -> list[str]:
+        return self._of_images(super().sizes_of_needs(scope))
+
+    def _of_images(self, sizes: list[T]) -> list[T]:
+        """Of sizes, but for the width of the body's rows where these are places."""
+        return sizes[:-1] if self.group.last else sizes
 
     def sides(self) -> list[tuple[str, str]]:
         x, w = self.group.sides

@@ -26,7 +26,7 @@ def functor(kernel: GroupKernel) -> list[str]:
     statistics = [n for n in group.reductions if is_statistic(n, conv)]
     by_passes = _by_patches(group) and len(statistics) < len(group.reductions)
     value = element(kernel) if by_passes else group.value
-    lines = [*_window(conv)]
+    lines = [*_window(conv), *_layout(group)]
     bias = next((o for o in kernel.body.operands if o.node is conv.inputs[2]), None)
     first = []
     if bias is not None:
@@ -60,6 +60,14 @@ def functor(kernel: GroupKernel) -> list[str]:
                 [f"put({kernel.member(made)}, {offset}, col, v);"],
             )
     return lines
+
+
+def _layout(group: Group) -> list[str]:
+    """Which images lie with their channels last."""
+    last = group.channels_last
+    facts = {"kGivenLast": group.sides[0] in last, "kMakesLast": group.last}
+    said = ", ".join(f"{name} = true" for name, so in facts.items() if so)
+    return [f"static constexpr bool {said};"] if said else []
 
 
 def _by_patches(group: Group) -> bool:
@@ -156,11 +164,11 @@ def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
     places = len(conv["strides"])
     image: list[Dim] = [*(1 for _ in range(3 - places)), *conv.inputs[0].shape[-places:]]
     names = ("image_deep", "image_high", "image_wide")
-    return [
-        ("count", conv.shape[-places - 2]),
-        *zip(names, image, strict=True),
-        ("width", numel(conv.shape[-places:])),
-    ]
+    found = [("count", conv.shape[-places - 2]), *zip(names, image, strict=True)]
+    made = numel(conv.shape[-places:])
+    if kernel.group.last:  # a row is what the channels of a place are
+        return [*found, ("places", made), ("width", conv.shape[-places - 1])]
+    return [*found, ("width", made)]
 
 
 FORM = Form(functor, sizes, base="ConvolutionBody")

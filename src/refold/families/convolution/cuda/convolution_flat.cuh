@@ -208,9 +208,14 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
         }
       }
       if (__any_sync(kFullMask, !all_finite(acc[half])))
-        repair_flat<W>(l, acc[half], table, 128 * half, group, feature0, lane);
-      if constexpr (!Body::kLong) values_flat(body, acc[half], table, 128 * half, group, feature0, lane);
-      store_flat(l, body, acc[half], table, shared.stage[4 * consumer + warp], 128 * half, group, feature0, lane);
+        repair_flat<W, Body::kGivenLast>(l, acc[half], table, 128 * half, group, feature0, lane);
+      if constexpr (Body::kMakesLast) {
+        store_flat_last(l, body, acc[half], table, 128 * half, group, feature0, lane);
+      } else {
+        if constexpr (!Body::kLong)
+          values_flat(body, acc[half], table, 128 * half, group, feature0, lane, l.of.images.places);
+        store_flat(l, body, acc[half], table, shared.stage[4 * consumer + warp], 128 * half, group, feature0, lane);
+      }
     }
   }
 }
@@ -303,8 +308,8 @@ Error flat_workspace_size(WorkspaceSize& size, long count, long deep, long high,
   return nullptr;
 }
 
-// images [count, channels, deep, high, wide] -> body's outputs, `places` for each of a result's channels. w: the kernels
-// as they are; they and the images are packed into the workspace first.
+// images [count, channels, deep, high, wide] -> body's outputs, `places` for each of a result's channels; either lies with
+// its channels last if the body says so. w: the kernels as they are; they and the images are packed into the workspace first.
 template <class S, class Body>
 Error flat(const Body& body, const float* x, const float* w, long count, long deep, long high, long wide, long places,
            const Workspace& work, cudaStream_t stream) {
@@ -324,15 +329,16 @@ Error flat(const Body& body, const float* x, const float* w, long count, long de
   auto* images = reinterpret_cast<uint4*>(base + at.images);
   l.kernels = base, l.images = base + at.images, l.ranges = ranges;
   l.of.unscale = unscale;
+  l.of.aligned = aligned(x);
   unsigned flatten_grid;
   const long again = count * kAgainBlocks, most_again = 4L * device.processors;
   const unsigned again_grid = static_cast<unsigned>(again < most_again ? again : most_again);
   RF_TRY(grid_of(blocks_of(l.places, 32) * W::kGroups, flatten_grid));
   RF_TRY(launch(pack_flat_kernels<S, W>, unsigned(W::kGroups * Shape::kHalves * kFlatFeatures), kPackThreads, 0, stream,
                 LaunchMode::overlapping, "packing kernels", w, base, unscale, ranges, count));
-  RF_TRY(launch(flatten_images<S, W>, flatten_grid, kFlattenThreads, 0, stream, LaunchMode::overlapping, "converting images",
+  RF_TRY(launch(flatten_images<S, W, Body::kGivenLast>, flatten_grid, kFlattenThreads, 0, stream, LaunchMode::overlapping, "converting images",
                 l, images, ranges));
-  RF_TRY(launch(flatten_again<S, W>, again_grid, kAgainThreads, 0, stream, LaunchMode::overlapping,
+  RF_TRY(launch(flatten_again<S, W, Body::kGivenLast>, again_grid, kAgainThreads, 0, stream, LaunchMode::overlapping,
                 "converting dark or bright images", l, images, static_cast<const ImageRange*>(ranges)));
   static std::atomic<uint64_t> allowed{0};
   auto* kernel = convolution_flat<S, Body>;

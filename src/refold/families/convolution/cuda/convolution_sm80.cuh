@@ -46,6 +46,8 @@ struct ConvolutionBody {
   static constexpr bool kKeepsTerms = false;  // of passes by patches: all that follows on an element is of its last term
   // A mean of each of an image's channels, a variance, and the values themselves: what is asked for.
   static constexpr bool kStatistics = false, kSpread = false, kStoresValues = true;
+  // Images, and what is stored and read of the result's shape, lie with their channels last: rows are places then.
+  static constexpr bool kGivenLast = false, kMakesLast = false;
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
@@ -161,10 +163,10 @@ template <class S, class W> struct ConvolutionTile {
   }
 };
 
-// Elements that are not finite, computed again in plain fp32: N of each lane, from `pixel` on next to each other, of one
-// channel of the result. All lanes of a warp call it; there: whether a lane has any.
-template <class W, int N>
-RF_FN void repair(float (&v)[N], const ConvolutionLaunch& l, int group, int channel, long pixel, bool there, int lane) {
+// Elements that are not finite once more: N of each lane, from `pixel` on next to each other, of one channel of the result.
+// again(channel, pixel): by a whole warp. All lanes of a warp call it; there: whether a lane has any.
+template <int N, class Again>
+RF_FN void repair_by(float (&v)[N], int channel, long pixel, bool there, int lane, const Again& again) {
 #pragma unroll 1
   for (int i = 0; i < N; i++) {
     float mine = v[0];
@@ -173,21 +175,27 @@ RF_FN void repair(float (&v)[N], const ConvolutionLaunch& l, int group, int chan
     unsigned todo = __ballot_sync(kFullMask, there && !is_finite(mine));
     for (; todo; todo &= todo - 1) {
       const int owner = __ffs(todo) - 1, of = __shfl_sync(kFullMask, channel, owner);
-      const long at = __shfl_sync(kFullMask, pixel + i, owner);
-      float again;
-      if constexpr (W::kTransposed) {
-        const long image = at / l.images.places;
-        again = plain_element<W>(l.images, l.w, image, group, of - group * W::kFeatures,
-                                 static_cast<int>(at - image * l.images.places), lane);
-      } else {
-        const WindowAt<W> window(l.images, group, at);
-        again = plain_window<W>(l.images, window, l.w + long(of) * W::kDepth, lane);
-      }
+      const float made = again(of, __shfl_sync(kFullMask, pixel + i, owner));
 #pragma unroll
       for (int j = 0; j < N; j++)
-        if (lane == owner && j == i) v[j] = again;
+        if (lane == owner && j == i) v[j] = made;
     }
   }
+}
+
+// In plain fp32.
+template <class W, int N>
+RF_FN void repair(float (&v)[N], const ConvolutionLaunch& l, int group, int channel, long pixel, bool there, int lane) {
+  repair_by(v, channel, pixel, there, lane, [&](int of, long at) {
+    if constexpr (W::kTransposed) {
+      const long image = at / l.images.places;
+      return plain_element<W>(l.images, l.w, image, group, of - group * W::kFeatures,
+                              static_cast<int>(at - image * l.images.places), lane);
+    } else {
+      const WindowAt<W> window(l.images, group, at);
+      return plain_window<W>(l.images, window, l.w + long(of) * W::kDepth, lane);
+    }
+  });
 }
 template <int N> RF_FN bool all_finite(const float (&v)[N]) {
   float none[4] = {};  // 0 times what is not finite is NaN

@@ -3,7 +3,7 @@
 // A lane has two features and 64 of 256 places, which are of any rows and images: a table in shared memory says which. What
 // follows on each element is computed where it is, so that what belongs to a feature is read once. Then a warp lays eight
 // features of 64 places down in a stage of its own, and takes them up again a place a lane: an instruction stores 128 bytes of a
-// feature, but for what is padded between rows.
+// feature, but for what is padded between rows. Where channels lie last nothing is laid down.
 #pragma once
 #include "flat_images.cuh"
 #include "strip_epilogue.cuh"
@@ -15,6 +15,16 @@ struct FlatTable {
   int2 at[kFlatPlaces];  // image, place of a result; -1: none
   float unscale[kFlatPlaces];
 };
+
+// Where a body reads: a place of a row, or a channel of a place where channels lie last; other: the same element's place in
+// memory of an image that lies in the other order.
+struct FlatAt {
+  int col;
+  long other;
+};
+template <class V, class T> RF_FN V column(const T* p, FlatAt at) { return read_one(p + at.col); }
+template <class V, class T> RF_FN V full(const T* p, long offset, FlatAt at) { return read_one(p + offset + at.col); }
+template <class V, class T> RF_FN V in_other_order(const T* p, FlatAt at) { return read_one(p + at.other); }
 
 // What places of a tile are of images.
 template <class W> RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, long place0, int thread) {
@@ -31,29 +41,82 @@ template <class W> RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, 
 }
 
 // Elements that are not finite once more, in plain fp32. It is rare: one value of each lane after the other.
-template <class W>
+template <class W, bool Last>
 RF_FN void repair_flat(const FlatLaunch& l, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
+  const Images& images = l.of.images;
 #pragma unroll 1
   for (int i = 0; i < 64; i++) {
     const int feature = feature0 + fragment_feature(i, lane);
     const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
     float v[1] = {acc[0]};
-    repair<W>(v, l.of, group, group * W::kFeatures + feature, long(at.x) * l.of.images.places + at.y,
-              at.y >= 0 && feature < W::kFeatures, lane);
+    const bool there = at.y >= 0 && feature < W::kFeatures;
+    const int channel = group * W::kFeatures + feature;
+    const long pixel = long(at.x) * images.places + at.y;
+    if constexpr (Last) {
+      repair_by(v, channel, pixel, there, lane, [&](int of, long where) {
+        const long image = where / images.places;
+        return plain_element<W, true>(images, l.of.w, image, group, of - group * W::kFeatures,
+                                      static_cast<int>(where - image * images.places), lane);
+      });
+    } else {
+      repair<W>(v, l.of, group, channel, pixel, there, lane);
+    }
     acc[0] = v[0];
     rotate(acc);
   }
 }
 
+// 16 features of 128 places whose channels lie last, straight from registers: eight lanes have eight features next to each
+// other of a place, so that an instruction stores four sectors of 32 bytes, whole.
+template <class Body>
+RF_FN void store_flat_last(const FlatLaunch& l, const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group,
+                           int feature0, int lane) {
+  using W = typename Body::Window;
+  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
+  const long places = l.of.images.places;
+  const auto row = [&](int2 at) { return at.x * places + max(at.y, 0); };
+  const auto channel = [&](int i) { return group * W::kFeatures + min(feature0 + fragment_feature(i, lane), W::kFeatures - 1); };
+  const auto store = [&](int i, float v) {
+    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
+    if (at.y >= 0 && feature0 + fragment_feature(i, lane) < W::kFeatures) body.store(row(at), channel(i), v);
+  };
+  const auto value = [&](int i, float v) {
+    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
+    const long first = (at.x * kChannels + channel(i)) * places + max(at.y, 0);
+    return body.value(Real(v), row(at), channel(i), FlatAt{channel(i), first});
+  };
+  if constexpr (Body::kLong) {
+#pragma unroll 1
+    for (int i = 0; i < 64; i++) {
+      store(i, value(i, acc[0]));
+      rotate(acc);
+    }
+  } else {
+    // all are computed before the first is stored, since what is read after a store waits for it
+#pragma unroll
+    for (int i = 0; i < 64; i++) acc[i] = value(i, acc[i]);
+#pragma unroll
+    for (int i = 0; i < 64; i++) store(i, acc[i]);
+  }
+}
+
+// What follows on an element, whose place of all images is `pixel`, where channels lie first.
+template <class Body> RF_FN float value_flat(const Body& body, float v, long row, int channel, int col, long pixel) {
+  constexpr long kChannels = long(Body::Window::kGroups) * Body::Window::kFeatures;
+  return body.value(Real(v), row, channel, FlatAt{col, pixel * kChannels + channel});
+}
+
 // What follows on each element, in registers, so that what belongs to a feature is read once.
 template <class Body>
-RF_FN void values_flat(const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
+RF_FN void values_flat(const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane,
+                       long places) {
   using W = typename Body::Window;
+  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
 #pragma unroll
   for (int i = 0; i < 64; i++) {
     const int channel = group * W::kFeatures + min(feature0 + fragment_feature(i, lane), W::kFeatures - 1);
     const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
-    acc[i] = body.value(Real(acc[i]), at.x * (long(W::kGroups) * W::kFeatures) + channel, channel, max(at.y, 0));
+    acc[i] = value_flat(body, acc[i], at.x * kChannels + channel, channel, max(at.y, 0), at.x * places + max(at.y, 0));
   }
 }
 
@@ -87,7 +150,8 @@ RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[
         if constexpr (Body::kLong) {
 #pragma unroll 1
           for (int f = 0; f < 8; f++) {
-            if (there(f)) v[0] = body.value(Real(v[0]), row0 + f, group * W::kFeatures + first + f, at.y);
+            const int channel = group * W::kFeatures + first + f;
+            if (there(f)) v[0] = value_flat(body, v[0], row0 + f, channel, at.y, at.x * l.of.images.places + at.y);
             rotate(v);
           }
         }

@@ -96,8 +96,8 @@ RF_FN uint4 eight_channels(const float (&v)[8], float scale) {
   return *reinterpret_cast<const uint4*>(pairs);
 }
 
-// Where a place of the long row lies in an image, if it does.
-template <class S, class W> struct FlatSource {
+// Where a place of the long row lies in an image, if it does. Last: images lie with their channels last.
+template <class S, class W, bool Last> struct FlatSource {
   using Shape = FlatShape<S, W>;
   const FlatLaunch& l;
   long image;
@@ -110,32 +110,49 @@ template <class S, class W> struct FlatSource {
     image = at.image;
     there = place < l.places && image < images.pixels / images.places && unsigned(d) < unsigned(images.deep) &&
             unsigned(h) < unsigned(images.high) && unsigned(w) < unsigned(images.wide);
-    from = images.x + (image * W::kGroups + group) * W::kChannels * images.channel + (long(d) * images.high + h) * images.wide + w;
+    const long in_image = (long(d) * images.high + h) * images.wide + w;
+    if constexpr (Last) from = images.x + ((image * images.channel + in_image) * W::kGroups + group) * W::kChannels;
+    else from = images.x + (image * W::kGroups + group) * W::kChannels * images.channel + in_image;
   }
   RF_FN void load(float (&v)[8], int octet) const {
+    if constexpr (Last && W::kChannels % 4 == 0) {
+      if (l.of.aligned) {
+#pragma unroll
+        for (int c = 0; c < 8; c += 4) {
+          const bool has = there && 8 * octet + c < W::kChannels;
+          const float4 four = has ? *reinterpret_cast<const float4*>(from + 8 * octet + c) : make_float4(0, 0, 0, 0);
+          v[c] = four.x, v[c + 1] = four.y, v[c + 2] = four.z, v[c + 3] = four.w;
+        }
+        return;
+      }
+    }
+    const long step = Last ? 1 : l.of.images.channel;
 #pragma unroll
     for (int c = 0; c < 8; c++) {
       const bool has = there && 8 * octet + c < W::kChannels;
-      v[c] = has ? from[(8L * octet + c) * l.of.images.channel] : 0.0f;
+      v[c] = has ? from[(8L * octet + c) * step] : 0.0f;
     }
   }
 };
 
-// A block has 32 places; each of its warps every eighth eight of their channels.
-template <class S, class W>
+// A block has 32 places. Each of its warps has all of them and every eighth eight of their channels; of channels that lie
+// last eight places, and four lanes next to each other eight channels of a place each.
+template <class S, class W, bool Last>
 __global__ void __launch_bounds__(kFlattenThreads)
     flatten_images(const __grid_constant__ FlatLaunch l, uint4* to, ImageRange* ranges) {
   using Shape = FlatShape<S, W>;
-  constexpr int kWarps = kFlattenThreads / 32;
-  __shared__ unsigned of_warps[kWarps][32];
+  constexpr int kWarps = kFlattenThreads / 32, kRows = Last ? 2 : kWarps;
+  __shared__ unsigned of_rows[kRows][32];
   const int group = blockIdx.x % W::kGroups, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const long place = blockIdx.x / W::kGroups * 32L + lane;
+  const long place0 = blockIdx.x / W::kGroups * 32L;
+  const int of_block = Last ? warp % 4 * 8 + lane / 4 : lane, first_octet = Last ? warp / 4 * 4 + lane % 4 : warp;
+  const long place = place0 + of_block;
   wait_on_dependent_grids();
   launch_dependent_grids();
-  const FlatSource<S, W> source(l, place, group);
+  const FlatSource<S, W, Last> source(l, place, group);
   unsigned most = 0;
 #pragma unroll 2
-  for (int octet = warp; octet < Shape::kOctets; octet += kWarps) {
+  for (int octet = first_octet; octet < Shape::kOctets; octet += kWarps) {
     float v[8];
     source.load(v, octet);
 #pragma unroll
@@ -145,13 +162,19 @@ __global__ void __launch_bounds__(kFlattenThreads)
     }
     if (place < l.places) to[(long(group) * Shape::kOctets + octet) * l.places + place] = eight_channels(v, 1.0f);
   }
-  of_warps[warp][lane] = most;
+  if constexpr (Last) {
+    most = max(most, __shfl_xor_sync(kFullMask, most, 1));
+    most = max(most, __shfl_xor_sync(kFullMask, most, 2));
+  }
+  of_rows[Last ? warp / 4 : warp][of_block] = most;
   __syncthreads();
   if (warp != 0) return;
+  most = of_rows[0][lane];
 #pragma unroll
-  for (int i = 1; i < kWarps; i++) most = max(most, of_warps[i][lane]);
+  for (int i = 1; i < kRows; i++) most = max(most, of_rows[i][lane]);
   if (!__any_sync(kFullMask, most != 0)) return;
-  const int image = static_cast<int>(source.image), first = __shfl_sync(kFullMask, image, 0);
+  const long image_of_lane = Last ? FlatPlace(l, place0 + lane).image : source.image;
+  const int image = static_cast<int>(image_of_lane), first = __shfl_sync(kFullMask, image, 0);
   const auto note = [&](unsigned largest, unsigned least) {
     atomicMax(&ranges[image].largest, largest);
     atomicMax(&ranges[image].least, least);
@@ -167,7 +190,7 @@ __global__ void __launch_bounds__(kFlattenThreads)
 
 // Images that do not fit as they are, once more, of which there are few. A block has an eighth of an image at a time.
 constexpr int kAgainBlocks = 8;
-template <class S, class W>
+template <class S, class W, bool Last>
 __global__ void __launch_bounds__(kAgainThreads)
     flatten_again(const __grid_constant__ FlatLaunch l, uint4* to, const ImageRange* ranges) {
   using Shape = FlatShape<S, W>;
@@ -185,7 +208,7 @@ __global__ void __launch_bounds__(kAgainThreads)
 #pragma unroll 1
       for (int group = 0; group < W::kGroups; group++) {
         const long place = image * l.image + at;
-        const FlatSource<S, W> source(l, place, group);
+        const FlatSource<S, W, Last> source(l, place, group);
         if (!source.there) continue;
 #pragma unroll 1
         for (int octet = 0; octet < Shape::kOctets; octet++) {

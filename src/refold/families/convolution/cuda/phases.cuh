@@ -118,12 +118,13 @@ template <class A, bool Transposed> RF_FN bool seen(int made, int tap, int size,
 }
 
 // One element by plain float32 arithmetic, by a whole warp: lanes take every 32nd product. What is padded is a zero
-// among them, as PyTorch has it; what a transposed one does not meet is none.
-template <class W>
+// among them, as PyTorch has it; what a transposed one does not meet is none. Last: images lie with their channels last.
+template <class W, bool Last = false>
 RF_FN float plain_element(const Images& images, const float* w, long image, int group, int feature, int place, int lane) {
   constexpr bool kTransposed = W::kTransposed;
   constexpr int kHigh = W::High::kKernel, kWide = W::Wide::kKernel;
-  const float* x = images.x + (image * W::kGroups + group) * W::kChannels * images.channel;
+  const long from = Last ? image * W::kGroups * images.channel + group : (image * W::kGroups + group) * images.channel;
+  const float* x = images.x + from * W::kChannels;
   const int made_w = place % images.made_wide, rest = place / images.made_wide;
   const int made_h = rest % images.made_high, made_d = rest / images.made_high;
   float sum = 0.0f;
@@ -136,7 +137,8 @@ RF_FN float plain_element(const Images& images, const float* w, long image, int 
     const bool wide = seen<typename W::Wide, kTransposed>(made_w, tap % kWide, images.wide, v);
     const bool there = deep && high && wide;
     if (kTransposed && !there) continue;
-    const long at = long(channel) * images.channel + (long(d) * images.high + h) * images.wide + v;
+    const long place = (long(d) * images.high + h) * images.wide + v;
+    const long at = Last ? place * (W::kGroups * W::kChannels) + channel : long(channel) * images.channel + place;
     sum = fmaf(there ? x[at] : 0.0f, w[kernel_at<W>(group, feature, channel, tap)], sum);
   }
 #pragma unroll
