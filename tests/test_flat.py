@@ -258,10 +258,13 @@ FAULTS = {  # a line of the kernel, and what stands there instead
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one processor, which computes all tiles one after the other."""
+    """Of one processor, which computes all tiles one after the other. Of one tap there is a window
+    for each stage of kernels, of which more are there beforehand."""
     monkeypatch.setenv("EMULATOR_PROCESSORS", "1")
     torch.manual_seed(0)
     module, x = nn.Conv2d(160, 130, 3, padding=1).eval(), torch.randn(6, 160, 8, 8)
+    if "window" in fault:
+        module, x = nn.Conv2d(640, 130, 1).eval(), torch.randn(6, 640, 8, 8)
     x[1::2] *= 1e-20  # images of other scales next to each other
     _, result = written(module, [x], SM_90, convolutions=flat("broad"))
     old, new = FAULTS[fault]

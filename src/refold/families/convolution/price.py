@@ -29,7 +29,7 @@ def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge |
 def price(group: Group, device: DeviceModel) -> Price:
     kernel, kernels = group.kernel, 1
     if isinstance(kernel, ConvolutionKernel):
-        kernels = 4 if kernel.schedule.kernels is flat.FLAT else 1  # three convert both sides
+        kernels = 3 if kernel.schedule.kernels is flat.FLAT else 1  # two convert both sides
         busy = _busy(of_node(group.product), Algorithm(kernel.schedule, kernel.kind), device)
     else:
         busy = product_seconds(group.product, device)

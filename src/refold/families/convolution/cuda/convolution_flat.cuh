@@ -260,15 +260,17 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   }
 }
 
-// Where what `flat` works with lies in its workspace, in bytes from its begin.
+// Where what `flat` works with lies in its workspace, in bytes from its begin: kernels, what undoes their scales, ranges of
+// images and of the blocks that convert them, images.
 template <class S, class W> struct FlatWork {
   static constexpr size_t aligned_to(size_t bytes) { return (bytes + 255) / 256 * 256; }
-  size_t unscale, ranges, images, bytes;
-  FlatWork(const FlatLaunch& l, long count) {
+  size_t unscale, ranges, of_blocks, images, bytes;
+  FlatWork(const FlatLaunch& l) {
     using Shape = FlatShape<S, W>;
     unscale = aligned_to(Shape::kKernelBytes);
     ranges = unscale + aligned_to(size_t(W::kGroups) * W::kFeatures * sizeof(float));
-    images = ranges + aligned_to(count * sizeof(ImageRange));
+    of_blocks = ranges + aligned_to(size_t(l.count) * sizeof(ImageRange));
+    images = of_blocks + aligned_to(size_t(l.count) * l.blocks * W::kGroups * sizeof(ImageRange));
     bytes = images + size_t(W::kGroups) * Shape::kOctets * l.places * 16;
   }
 };
@@ -283,7 +285,8 @@ Error flat_launch_of(FlatLaunch& l, const float* x, const float* w, long count, 
   const long image = (deep + Shape::Deep::kPad) * slice;
   if (image > INT32_MAX || count > INT32_MAX)
     return error("images of %ld x %ld x %ld: more than 2^31 - 1 places with what is padded", deep, high, wide);
-  l.pitch = int(pitch), l.slice = int(slice), l.image = int(image);
+  l.pitch = int(pitch), l.slice = int(slice), l.image = int(image), l.count = int(count);
+  l.blocks = int(blocks_of(image, kConvertPlaces));
   const long last = (count - 1) * image + (m.made_deep - 1L) * slice + (m.made_high - 1L) * pitch + m.made_wide - 1;
   l.tiles = last / kFlatPlaces + 1;
   const long reach_wide = Shape::Wide::kReach, reach_high = Shape::High::kReach * pitch;
@@ -304,7 +307,7 @@ Error flat_workspace_size(WorkspaceSize& size, long count, long deep, long high,
   if (count == 0 || places == 0) return nullptr;
   FlatLaunch l{};
   RF_TRY((flat_launch_of<S, W>(l, nullptr, nullptr, count, deep, high, wide, places)));
-  size.scratch = FlatWork<S, W>(l, count).bytes;
+  size.scratch = FlatWork<S, W>(l).bytes;
   return nullptr;
 }
 
@@ -322,24 +325,26 @@ Error flat(const Body& body, const float* x, const float* w, long count, long de
     return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
   FlatLaunch l{};
   RF_TRY((flat_launch_of<S, W>(l, x, w, count, deep, high, wide, places)));
-  const FlatWork<S, W> at(l, count);
+  const FlatWork<S, W> at(l);
   auto* base = static_cast<unsigned char*>(work.scratch);
   auto* unscale = reinterpret_cast<float*>(base + at.unscale);
   auto* ranges = reinterpret_cast<ImageRange*>(base + at.ranges);
+  auto* of_blocks = reinterpret_cast<ImageRange*>(base + at.of_blocks);
   auto* images = reinterpret_cast<uint4*>(base + at.images);
   l.kernels = base, l.images = base + at.images, l.ranges = ranges;
   l.of.unscale = unscale;
   l.of.aligned = aligned(x);
-  unsigned flatten_grid;
+  unsigned grid_of_all;
+  const long behind = blocks_of(l.places - count * l.image, kConvertPlaces);
+  const long features = long(W::kGroups) * Shape::kHalves * kFlatFeatures;
+  RF_TRY(grid_of(features + (count * l.blocks + behind) * W::kGroups, grid_of_all));
   const long again = count * kAgainBlocks, most_again = 4L * device.processors;
   const unsigned again_grid = static_cast<unsigned>(again < most_again ? again : most_again);
-  RF_TRY(grid_of(blocks_of(l.places, 32) * W::kGroups, flatten_grid));
-  RF_TRY(launch(pack_flat_kernels<S, W>, unsigned(W::kGroups * Shape::kHalves * kFlatFeatures), kPackThreads, 0, stream,
-                LaunchMode::overlapping, "packing kernels", w, base, unscale, ranges, count));
-  RF_TRY(launch(flatten_images<S, W, Body::kGivenLast>, flatten_grid, kFlattenThreads, 0, stream, LaunchMode::overlapping, "converting images",
-                l, images, ranges));
-  RF_TRY(launch(flatten_again<S, W, Body::kGivenLast>, again_grid, kAgainThreads, 0, stream, LaunchMode::overlapping,
-                "converting dark or bright images", l, images, static_cast<const ImageRange*>(ranges)));
+  constexpr bool kLast = Body::kGivenLast;
+  RF_TRY(launch(convert_flat<S, W, kLast>, grid_of_all, kConvertThreads, 0, stream, LaunchMode::overlapping,
+                "converting images and kernels", l, base, unscale, images, of_blocks));
+  RF_TRY(launch(convert_again<S, W, kLast>, again_grid, kConvertThreads, 0, stream, LaunchMode::overlapping,
+                "converting dark or bright images", l, images, static_cast<const ImageRange*>(of_blocks), ranges));
   static std::atomic<uint64_t> allowed{0};
   auto* kernel = convolution_flat<S, Body>;
   RF_TRY(allow_shared(kernel, 232448, device, allowed));

@@ -164,9 +164,9 @@ template <class S, class W> struct ConvolutionTile {
 };
 
 // Elements that are not finite once more: N of each lane, from `pixel` on next to each other, of one channel of the result.
-// again(channel, pixel): by a whole warp. All lanes of a warp call it; there: whether a lane has any.
-template <int N, class Again>
-RF_FN void repair_by(float (&v)[N], int channel, long pixel, bool there, int lane, const Again& again) {
+// recompute(channel, pixel): by a whole warp. All lanes of a warp call it; there: whether a lane has any.
+template <int N, class Recompute>
+RF_FN void repair_by(float (&v)[N], int channel, long pixel, bool there, int lane, const Recompute& recompute) {
 #pragma unroll 1
   for (int i = 0; i < N; i++) {
     float mine = v[0];
@@ -175,7 +175,7 @@ RF_FN void repair_by(float (&v)[N], int channel, long pixel, bool there, int lan
     unsigned todo = __ballot_sync(kFullMask, there && !is_finite(mine));
     for (; todo; todo &= todo - 1) {
       const int owner = __ffs(todo) - 1, of = __shfl_sync(kFullMask, channel, owner);
-      const float made = again(of, __shfl_sync(kFullMask, pixel + i, owner));
+      const float made = recompute(of, __shfl_sync(kFullMask, pixel + i, owner));
 #pragma unroll
       for (int j = 0; j < N; j++)
         if (lane == owner && j == i) v[j] = made;

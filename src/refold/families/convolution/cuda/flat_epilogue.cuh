@@ -29,11 +29,10 @@ template <class V, class T> RF_FN V in_other_order(const T* p, FlatAt at) { retu
 // What places of a tile are of images.
 template <class W> RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, long place0, int thread) {
   const Images& images = l.of.images;
-  const long count = images.pixels / images.places;
 #pragma unroll 1
   for (int i = thread; i < kFlatPlaces; i += kWarpgroupThreads) {
     const FlatPlace at(l, place0 + i);
-    const bool there = at.image < count && at.deep < images.made_deep && at.high < images.made_high && at.wide < images.made_wide;
+    const bool there = at.image < l.count && at.deep < images.made_deep && at.high < images.made_high && at.wide < images.made_wide;
     const int place = (at.deep * images.made_high + at.high) * images.made_wide + at.wide;
     table.at[i] = make_int2(there ? static_cast<int>(at.image) : 0, there ? place : -1);
     table.unscale[i] = there ? l.ranges[at.image].unscale() : 0.0f;
@@ -92,11 +91,16 @@ RF_FN void store_flat_last(const FlatLaunch& l, const Body& body, float (&acc)[6
       rotate(acc);
     }
   } else {
-    // all are computed before the first is stored, since what is read after a store waits for it
+    // What is read after a store waits for it: so many are computed before the first of them is stored. More addresses at a
+    // time do not fit the registers.
+    constexpr int kAtOnce = 16;
 #pragma unroll
-    for (int i = 0; i < 64; i++) acc[i] = value(i, acc[i]);
+    for (int first = 0; first < 64; first += kAtOnce) {
 #pragma unroll
-    for (int i = 0; i < 64; i++) store(i, acc[i]);
+      for (int i = first; i < first + kAtOnce; i++) acc[i] = value(i, acc[i]);
+#pragma unroll
+      for (int i = first; i < first + kAtOnce; i++) store(i, acc[i]);
+    }
   }
 }
 

@@ -21,7 +21,8 @@
 namespace rf {
 
 constexpr int kFlatFeatures = 64, kFlatPlaces = 256;  // of a tile of a warpgroup
-constexpr int kFlattenThreads = 256, kAgainThreads = 256, kPackThreads = 512;
+constexpr int kConvertThreads = 256, kConvertWarps = kConvertThreads / 32;
+constexpr int kConvertPlaces = 32;  // of a block
 
 // Shared: both warpgroups have the same places, of 128 features. Channels: of a window at a time.
 template <class M, class Tile, int Channels> struct Flat {
@@ -56,6 +57,7 @@ struct FlatLaunch {
   ConvolutionLaunch of;
   const unsigned char *images, *kernels;
   const struct ImageRange* ranges;
+  int count, blocks;        // images; blocks that convert one of them
   int pitch, slice, image;  // places from a row, a plane, an image to the next
   int window;               // places of a window
   int rows_at_once;         // of kernels: 1, or all
@@ -68,17 +70,22 @@ struct FlatLaunch {
 struct FlatPlace {
   long image;
   int deep, high, wide;
-  RF_FN FlatPlace(const FlatLaunch& l, long place) {
-    image = place / l.image;
-    int rest = static_cast<int>(place - image * l.image);
-    deep = rest / l.slice, rest -= deep * l.slice;
-    high = rest / l.pitch, wide = rest - high * l.pitch;
+  RF_FN FlatPlace(const FlatLaunch& l, long image, int of_image) : image(image) {
+    deep = of_image / l.slice, of_image -= deep * l.slice;
+    high = of_image / l.pitch, wide = of_image - high * l.pitch;
   }
+  RF_FN FlatPlace(const FlatLaunch& l, long place)
+      : FlatPlace(l, place / l.image, static_cast<int>(place - place / l.image * l.image)) {}
 };
 
-// Of each image the largest element's bits, and the complement of those of its darkest place's that is not zero.
+// Of an image, or some of its places, the largest element's bits, and the complement of those of the darkest place's that is
+// not zero.
 struct ImageRange {
   unsigned largest, least;
+  RF_FN void join(const ImageRange& other) { largest = max(largest, other.largest), least = max(least, other.least); }
+  RF_FN ImageRange of_warp() const {
+    return {__reduce_max_sync(kFullMask, largest), __reduce_max_sync(kFullMask, least)};
+  }
   static constexpr unsigned kBright = 142u << 23, kDark = 118u << 23;  // 2^15 and 2^-9
   RF_FN bool fits() const { return largest == 0 || (largest < kBright && ~least >= kDark); }
   RF_FN int exponent() const { return fits() ? 0 : exponent_of_bits(largest); }
@@ -100,16 +107,14 @@ RF_FN uint4 eight_channels(const float (&v)[8], float scale) {
 template <class S, class W, bool Last> struct FlatSource {
   using Shape = FlatShape<S, W>;
   const FlatLaunch& l;
-  long image;
   bool there;
   const float* from;  // its first channel
-  RF_FN FlatSource(const FlatLaunch& l, long place, int group) : l(l) {
+  RF_FN FlatSource(const FlatLaunch& l, const FlatPlace& at, int group) : l(l) {
     const Images& images = l.of.images;
-    const FlatPlace at(l, place);
+    const long image = at.image;
     const int d = at.deep - Shape::Deep::kPad, h = at.high - Shape::High::kPad, w = at.wide - Shape::Wide::kPad;
-    image = at.image;
-    there = place < l.places && image < images.pixels / images.places && unsigned(d) < unsigned(images.deep) &&
-            unsigned(h) < unsigned(images.high) && unsigned(w) < unsigned(images.wide);
+    there = image < l.count && unsigned(d) < unsigned(images.deep) && unsigned(h) < unsigned(images.high) &&
+            unsigned(w) < unsigned(images.wide);
     const long in_image = (long(d) * images.high + h) * images.wide + w;
     if constexpr (Last) from = images.x + ((image * images.channel + in_image) * W::kGroups + group) * W::kChannels;
     else from = images.x + (image * W::kGroups + group) * W::kChannels * images.channel + in_image;
@@ -135,32 +140,38 @@ template <class S, class W, bool Last> struct FlatSource {
   }
 };
 
-// A block has 32 places. Each of its warps has all of them and every eighth eight of their channels; of channels that lie
-// last eight places, and four lanes next to each other eight channels of a place each.
-template <class S, class W, bool Last>
-__global__ void __launch_bounds__(kFlattenThreads)
-    flatten_images(const __grid_constant__ FlatLaunch l, uint4* to, ImageRange* ranges) {
-  using Shape = FlatShape<S, W>;
-  constexpr int kWarps = kFlattenThreads / 32, kRows = Last ? 2 : kWarps;
-  __shared__ unsigned of_rows[kRows][32];
-  const int group = blockIdx.x % W::kGroups, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const long place0 = blockIdx.x / W::kGroups * 32L;
-  const int of_block = Last ? warp % 4 * 8 + lane / 4 : lane, first_octet = Last ? warp / 4 * 4 + lane % 4 : warp;
-  const long place = place0 + of_block;
-  wait_on_dependent_grids();
-  launch_dependent_grids();
-  const FlatSource<S, W, Last> source(l, place, group);
-  unsigned most = 0;
-#pragma unroll 2
-  for (int octet = first_octet; octet < Shape::kOctets; octet += kWarps) {
-    float v[8];
-    source.load(v, octet);
+// The bits of the largest of some elements that is finite, or of what was larger before.
+RF_FN unsigned largest_bits(const float (&v)[8], unsigned most) {
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
-      const unsigned bits = __float_as_uint(v[c]) & 0x7fffffffu;
-      most = max(most, bits < 0x7f800000u ? bits : 0u);
+  for (int c = 0; c < 8; c++) {
+    const unsigned bits = __float_as_uint(v[c]) & 0x7fffffffu;
+    most = max(most, bits < 0x7f800000u ? bits : 0u);
+  }
+  return most;
+}
+
+// 32 places of an image, or behind all images, by a block. Each of its warps has all of them and every eighth eight of their
+// channels; of channels that lie last eight places, and four lanes next to each other eight channels of a place each.
+template <class S, class W, bool Last> RF_FN void convert_places(const FlatLaunch& l, uint4* to, ImageRange* ranges, int block) {
+  using Shape = FlatShape<S, W>;
+  constexpr int kRows = Last ? 2 : kConvertWarps;
+  __shared__ unsigned of_rows[kRows][kConvertPlaces];
+  const int group = block % W::kGroups, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int of_all = block / W::kGroups, image = min(of_all / l.blocks, l.count);
+  const int of_block = Last ? warp % 4 * 8 + lane / 4 : lane, first_octet = Last ? warp / 4 * 4 + lane % 4 : warp;
+  const int of_image = (of_all - image * l.blocks) * kConvertPlaces + of_block;
+  const long place = long(image) * l.image + of_image;
+  const bool here = image < l.count ? of_image < l.image : place < l.places;
+  const FlatSource<S, W, Last> source(l, FlatPlace(l, image, of_image), group);
+  unsigned most = 0;
+  if (here) {
+#pragma unroll 2
+    for (int octet = first_octet; octet < Shape::kOctets; octet += kConvertWarps) {
+      float v[8];
+      source.load(v, octet);
+      most = largest_bits(v, most);
+      to[(long(group) * Shape::kOctets + octet) * l.places + place] = eight_channels(v, 1.0f);
     }
-    if (place < l.places) to[(long(group) * Shape::kOctets + octet) * l.places + place] = eight_channels(v, 1.0f);
   }
   if constexpr (Last) {
     most = max(most, __shfl_xor_sync(kFullMask, most, 1));
@@ -168,73 +179,21 @@ __global__ void __launch_bounds__(kFlattenThreads)
   }
   of_rows[Last ? warp / 4 : warp][of_block] = most;
   __syncthreads();
-  if (warp != 0) return;
+  if (warp != 0 || image == l.count) return;
   most = of_rows[0][lane];
 #pragma unroll
   for (int i = 1; i < kRows; i++) most = max(most, of_rows[i][lane]);
-  if (!__any_sync(kFullMask, most != 0)) return;
-  const long image_of_lane = Last ? FlatPlace(l, place0 + lane).image : source.image;
-  const int image = static_cast<int>(image_of_lane), first = __shfl_sync(kFullMask, image, 0);
-  const auto note = [&](unsigned largest, unsigned least) {
-    atomicMax(&ranges[image].largest, largest);
-    atomicMax(&ranges[image].least, least);
-  };
-  if (!__any_sync(kFullMask, image != first)) {
-    const unsigned largest = __reduce_max_sync(kFullMask, most);
-    const unsigned least = __reduce_max_sync(kFullMask, most == 0 ? 0u : ~most);
-    if (lane == 0) note(largest, least);
-  } else if (most != 0) {
-    note(most, ~most);
-  }
+  const ImageRange range = ImageRange{most, most == 0 ? 0u : ~most}.of_warp();
+  if (lane == 0) ranges[block] = range;
 }
 
-// Images that do not fit as they are, once more, of which there are few. A block has an eighth of an image at a time.
-constexpr int kAgainBlocks = 8;
-template <class S, class W, bool Last>
-__global__ void __launch_bounds__(kAgainThreads)
-    flatten_again(const __grid_constant__ FlatLaunch l, uint4* to, const ImageRange* ranges) {
+// A feature's kernel, by a block, whose threads have eight channels of a tap each, taps next to each other.
+template <class S, class W> RF_FN void convert_kernel(const float* w, unsigned char* to, float* unscale, int block) {
   using Shape = FlatShape<S, W>;
-  const long count = l.of.images.pixels / l.of.images.places;
-  wait_on_dependent_grids();
-  launch_dependent_grids();
-#pragma unroll 1
-  for (long item = blockIdx.x; item < count * kAgainBlocks; item += gridDim.x) {
-    const long image = item / kAgainBlocks;
-    const ImageRange range = ranges[image];
-    if (range.fits()) continue;
-    const float scale = power_of_two(range.exponent());
-#pragma unroll 1
-    for (int at = item % kAgainBlocks * kAgainThreads + threadIdx.x; at < l.image; at += kAgainBlocks * kAgainThreads)
-#pragma unroll 1
-      for (int group = 0; group < W::kGroups; group++) {
-        const long place = image * l.image + at;
-        const FlatSource<S, W, Last> source(l, place, group);
-        if (!source.there) continue;
-#pragma unroll 1
-        for (int octet = 0; octet < Shape::kOctets; octet++) {
-          float v[8];
-          source.load(v, octet);
-          to[(long(group) * Shape::kOctets + octet) * l.places + place] = eight_channels(v, scale);
-        }
-      }
-  }
-}
-
-// A block has a feature. Ranges of images become those of none.
-template <class S, class W>
-__global__ void __launch_bounds__(kPackThreads) pack_flat_kernels(const float* w, unsigned char* to, float* unscale, ImageRange* ranges,
-                                                                  long count) {
-  using Shape = FlatShape<S, W>;
-  constexpr int kAll = Shape::kHalves * kFlatFeatures, kPadded = Shape::kOctets * 8;
-  __shared__ unsigned of_warps[kPackThreads / 32];
-  const int group = blockIdx.x / kAll, feature = blockIdx.x % kAll, thread = threadIdx.x;
+  constexpr int kAll = Shape::kHalves * kFlatFeatures, kEights = Shape::kOctets * W::kTaps;
+  __shared__ unsigned of_warps[kConvertWarps];
+  const int group = block / kAll, feature = block % kAll, thread = threadIdx.x;
   const bool there = feature < W::kFeatures;
-  wait_on_dependent_grids();
-  launch_dependent_grids();
-  for (long i = blockIdx.x * long(kPackThreads) + thread; i < count; i += gridDim.x * long(kPackThreads))
-    ranges[i] = ImageRange{0, 0};
-  // A thread has eight channels of a tap, taps next to each other.
-  constexpr int kEights = kPadded / 8 * W::kTaps;
   const auto load = [&](float (&v)[8], int i) {
     const int octet = i / W::kTaps, tap = i % W::kTaps;
 #pragma unroll
@@ -244,29 +203,79 @@ __global__ void __launch_bounds__(kPackThreads) pack_flat_kernels(const float* w
     }
   };
   unsigned most = 0;
-  for (int i = thread; i < kEights; i += kPackThreads) {
+#pragma unroll 2
+  for (int i = thread; i < kEights; i += kConvertThreads) {
     float v[8];
     load(v, i);
-#pragma unroll
-    for (int c = 0; c < 8; c++) {
-      const unsigned bits = __float_as_uint(v[c]) & 0x7fffffffu;
-      most = max(most, bits < 0x7f800000u ? bits : 0u);
-    }
+    most = largest_bits(v, most);
   }
   most = __reduce_max_sync(kFullMask, most);
   if (thread % 32 == 0) of_warps[thread / 32] = most;
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kPackThreads / 32; i++) most = max(most, of_warps[i]);
+  for (int i = 0; i < kConvertWarps; i++) most = max(most, of_warps[i]);
   const int e = exponent_of_bits(most);
   if (thread == 0 && there) unscale[group * W::kFeatures + feature] = power_of_two(-e);
   const long stage0 = (long(group) * Shape::kHalves + feature / kFlatFeatures) * Shape::kChunks;
-  for (int i = thread; i < kEights; i += kPackThreads) {
+#pragma unroll 2
+  for (int i = thread; i < kEights; i += kConvertThreads) {
     float v[8];
     load(v, i);
     const int octet = i / W::kTaps, tap = i % W::kTaps, chunk = octet / (S::kChannels / 8);
     auto* stage = reinterpret_cast<uint4*>(to + ((stage0 + chunk) * W::kTaps + tap) * Shape::kStageBytes);
     stage[octet % (S::kChannels / 8) * kFlatFeatures + feature % kFlatFeatures] = eight_channels(v, power_of_two(e));
+  }
+}
+
+// Kernels, a block each of all features that tiles have, and images.
+template <class S, class W, bool Last>
+__global__ void __launch_bounds__(kConvertThreads)
+    convert_flat(const __grid_constant__ FlatLaunch l, unsigned char* kernels, float* unscale, uint4* images, ImageRange* ranges) {
+  constexpr int kFeatures = W::kGroups * FlatShape<S, W>::kHalves * kFlatFeatures;
+  wait_on_dependent_grids();
+  launch_dependent_grids();
+  if (blockIdx.x < kFeatures) convert_kernel<S, W>(l.of.w, kernels, unscale, blockIdx.x);
+  else convert_places<S, W, Last>(l, images, ranges, blockIdx.x - kFeatures);
+}
+
+// The range of each image, of those of its blocks. Images that do not fit as they are once more, of which there are few. A
+// block has an eighth of an image at a time.
+constexpr int kAgainBlocks = 8;
+template <class S, class W, bool Last>
+__global__ void __launch_bounds__(kConvertThreads)
+    convert_again(const __grid_constant__ FlatLaunch l, uint4* to, const ImageRange* of_blocks, ImageRange* ranges) {
+  using Shape = FlatShape<S, W>;
+  __shared__ ImageRange of_warps[kConvertWarps];
+  const int thread = threadIdx.x, all = l.blocks * W::kGroups;
+  wait_on_dependent_grids();
+  launch_dependent_grids();
+#pragma unroll 1
+  for (long item = blockIdx.x; item < long(l.count) * kAgainBlocks; item += gridDim.x) {
+    const long image = item / kAgainBlocks;
+    ImageRange range{0, 0};
+    for (int i = thread; i < all; i += kConvertThreads) range.join(of_blocks[image * all + i]);
+    range = range.of_warp();
+    __syncthreads();  // nobody reads those of the item before
+    if (thread % 32 == 0) of_warps[thread / 32] = range;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kConvertWarps; i++) range.join(of_warps[i]);
+    if (thread == 0 && item % kAgainBlocks == 0) ranges[image] = range;
+    if (range.fits()) continue;
+    const float scale = power_of_two(range.exponent());
+#pragma unroll 1
+    for (int at = item % kAgainBlocks * kConvertThreads + thread; at < l.image; at += kAgainBlocks * kConvertThreads)
+#pragma unroll 1
+      for (int group = 0; group < W::kGroups; group++) {
+        const FlatSource<S, W, Last> source(l, FlatPlace(l, image, at), group);
+        if (!source.there) continue;
+#pragma unroll 1
+        for (int octet = 0; octet < Shape::kOctets; octet++) {
+          float v[8];
+          source.load(v, octet);
+          to[(long(group) * Shape::kOctets + octet) * l.places + image * l.image + at] = eight_channels(v, scale);
+        }
+      }
   }
 }
 
