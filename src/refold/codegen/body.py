@@ -213,7 +213,8 @@ class Body:
         offset = self._mixed_offset(operand)
         if self.space.shape(operand.node.shape)[-1] == 1 and self.dims[-1] != 1:
             return f"scalar<{lanes}>({p} + {offset})"
-        return f"full<{lanes}>({p}, {offset}, col)"
+        addressed = self.space.images is not None and self.group.images
+        return f"{'along' if addressed else 'full'}<{lanes}>({p}, {offset}, col)"
 
     def is_along_width(self, operand: Operand) -> bool:
         """Whether an operand is read column after column."""

@@ -65,7 +65,11 @@ def functor(kernel: GroupKernel) -> list[str]:
 def _layout(group: Group) -> list[str]:
     """Which images lie with their channels last."""
     last = group.channels_last
-    facts = {"kGivenLast": group.sides[0] in last, "kMakesLast": group.last}
+    facts = {
+        "kAddressed": group.images > 0,
+        "kGivenLast": group.sides[0] in last,
+        "kMakesLast": group.last,
+    }
     said = ", ".join(f"{name} = true" for name, so in facts.items() if so)
     return [f"static constexpr bool {said};"] if said else []
 

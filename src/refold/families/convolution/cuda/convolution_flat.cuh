@@ -145,6 +145,13 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
   for (FlatItems<S, W> items(l, consumer); items.there(); items.next()) {
     named_barrier_sync(kFlatBarrier + consumer, kWarpgroupThreads);  // nobody reads the table of the tile before
     fill_table<W>(l, table, items.place0(), thread);
+    const int group = items.group(), feature0 = kFlatFeatures * items.half() + 16 * warp;
+    float of_feature[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int feature = feature0 + 8 * h + lane / 4;
+      of_feature[h] = feature < W::kFeatures ? l.of.unscale[group * W::kFeatures + feature] : 0.0f;
+    }
     float acc[2][64];
     bool add = false;
     int used_window = -1, used_stage = -1;  // those of the products that are under way
@@ -186,13 +193,6 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
     if (lane == 0) {
       mbarrier_arrive(kernels_empty + kMbarrierBytes * used_stage);
       mbarrier_arrive(windows_empty + kMbarrierBytes * used_window);
-    }
-    const int group = items.group(), feature0 = kFlatFeatures * items.half() + 16 * warp;
-    float of_feature[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int feature = feature0 + 8 * h + lane / 4;
-      of_feature[h] = feature < W::kFeatures ? l.of.unscale[group * W::kFeatures + feature] : 0.0f;
     }
     named_barrier_sync(kFlatBarrier + consumer, kWarpgroupThreads);  // the table is there
     if (feature0 >= W::kFeatures) continue;

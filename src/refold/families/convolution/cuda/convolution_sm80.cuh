@@ -46,8 +46,9 @@ struct ConvolutionBody {
   static constexpr bool kKeepsTerms = false;  // of passes by patches: all that follows on an element is of its last term
   // A mean of each of an image's channels, a variance, and the values themselves: what is asked for.
   static constexpr bool kStatistics = false, kSpread = false, kStoresValues = true;
-  // Images, and what is stored and read of the result's shape, lie with their channels last: rows are places then.
-  static constexpr bool kGivenLast = false, kMakesLast = false;
+  // Images, and what is stored and read of the result's shape, lie with their channels last: rows are places then. A body
+  // that is addressed takes each element's addresses (FlatAt) for its column.
+  static constexpr bool kGivenLast = false, kMakesLast = false, kAddressed = false;
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 

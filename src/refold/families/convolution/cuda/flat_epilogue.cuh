@@ -16,15 +16,17 @@ struct FlatTable {
   float unscale[kFlatPlaces];
 };
 
-// Where a body reads: a place of a row, or a channel of a place where channels lie last; other: the same element's place in
-// memory of an image that lies in the other order.
+// Where an addressed body reads: col of a row, as others do; here: the element's place in memory of what lies in the order of
+// the result; other: of what lies in the other one. Addresses of elements are computed for all operands at once.
 struct FlatAt {
   int col;
-  long other;
+  long here, other;
 };
 template <class V, class T> RF_FN V column(const T* p, FlatAt at) { return read_one(p + at.col); }
-template <class V, class T> RF_FN V full(const T* p, long offset, FlatAt at) { return read_one(p + offset + at.col); }
+template <class V, class T> RF_FN V full(const T* p, long, FlatAt at) { return read_one(p + at.here); }
+template <class V, class T> RF_FN V along(const T* p, long offset, FlatAt at) { return read_one(p + offset + at.col); }
 template <class V, class T> RF_FN V in_other_order(const T* p, FlatAt at) { return read_one(p + at.other); }
+template <class T> RF_FN void put(T* p, long, FlatAt at, Real v) { write_one(p + at.here, v); }
 
 // What places of a tile are of images.
 template <class W> RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, long place0, int thread) {
@@ -65,30 +67,50 @@ RF_FN void repair_flat(const FlatLaunch& l, float (&acc)[64], const FlatTable& t
   }
 }
 
+// The number of a place of all images, by an instruction: neither factor is negative, which the compiler does not know.
+RF_FN long pixel_of(int2 at, int places) {
+  return static_cast<long>(static_cast<unsigned long>(static_cast<unsigned>(at.x)) * static_cast<unsigned>(places)) + max(at.y, 0);
+}
+
+// An element of a place: its addresses where channels lie last, or first.
+template <class W, bool Last> RF_FN FlatAt flat_at(int2 at, int channel, int places) {
+  constexpr int kChannels = W::kGroups * W::kFeatures;
+  const int place = max(at.y, 0);
+  const long last = pixel_of(at, places) * kChannels + channel;
+  const long first = (long(at.x) * kChannels + channel) * places + place;
+  if constexpr (Last) return {channel, last, first};
+  else return {place, first, last};
+}
+
 // 16 features of 128 places whose channels lie last, straight from registers: eight lanes have eight features next to each
-// other of a place, so that an instruction stores four sectors of 32 bytes, whole.
+// other of a place, so that an instruction stores four sectors of 32 bytes, whole. A lane has two of a place's features, eight
+// apart, whose addresses are computed once.
 template <class Body>
 RF_FN void store_flat_last(const FlatLaunch& l, const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group,
                            int feature0, int lane) {
   using W = typename Body::Window;
-  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
-  const long places = l.of.images.places;
-  const auto row = [&](int2 at) { return at.x * places + max(at.y, 0); };
-  const auto channel = [&](int i) { return group * W::kFeatures + min(feature0 + fragment_feature(i, lane), W::kFeatures - 1); };
-  const auto store = [&](int i, float v) {
+  constexpr bool kWhole = W::kFeatures % kFlatFeatures == 0;
+  const int places = l.of.images.places, feature = feature0 + lane / 4, channel = group * W::kFeatures + feature;
+  const bool there[2] = {kWhole || feature < W::kFeatures, kWhole || feature + 8 < W::kFeatures};
+  // use(h, row, channel, address, stored) for each of the two features, if there is one; stored: whether the place is one
+  const auto for_two = [&](int i, const auto& use) {
     const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
-    if (at.y >= 0 && feature0 + fragment_feature(i, lane) < W::kFeatures) body.store(row(at), channel(i), v);
-  };
-  const auto value = [&](int i, float v) {
-    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
-    const long first = (at.x * kChannels + channel(i)) * places + max(at.y, 0);
-    return body.value(Real(v), row(at), channel(i), FlatAt{channel(i), first});
+    const FlatAt first = flat_at<W, true>(at, channel, places);
+    const long row = pixel_of(at, places);
+    if (there[0]) use(0, row, channel, first, at.y >= 0);
+    if (there[1]) use(1, row, channel + 8, FlatAt{first.col + 8, first.here + 8, first.other + 8L * places}, at.y >= 0);
   };
   if constexpr (Body::kLong) {
 #pragma unroll 1
-    for (int i = 0; i < 64; i++) {
-      store(i, value(i, acc[0]));
-      rotate(acc);
+    for (int i = 0; i < 64; i += 4) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        for_two(i + e, [&](int h, long row, int c, FlatAt at, bool stored) {
+          const float v = body.value(Real(acc[e + 2 * h]), row, c, at);
+          if (stored) body.store(row, at, v);
+        });
+      }
+      rotate(acc), rotate(acc), rotate(acc), rotate(acc);
     }
   } else {
     // What is read after a store waits for it: so many are computed before the first of them is stored. More addresses at a
@@ -97,30 +119,42 @@ RF_FN void store_flat_last(const FlatLaunch& l, const Body& body, float (&acc)[6
 #pragma unroll
     for (int first = 0; first < 64; first += kAtOnce) {
 #pragma unroll
-      for (int i = first; i < first + kAtOnce; i++) acc[i] = value(i, acc[i]);
+      for (int i = first; i < first + kAtOnce; i += 4) {
 #pragma unroll
-      for (int i = first; i < first + kAtOnce; i++) store(i, acc[i]);
+        for (int e = i; e < i + 2; e++) {
+          for_two(e, [&](int h, long row, int c, FlatAt at, bool) { acc[e + 2 * h] = body.value(Real(acc[e + 2 * h]), row, c, at); });
+        }
+      }
+#pragma unroll
+      for (int i = first; i < first + kAtOnce; i += 4) {
+#pragma unroll
+        for (int e = i; e < i + 2; e++) {
+          for_two(e, [&](int h, long row, int, FlatAt at, bool stored) {
+            if (stored) body.store(row, at, acc[e + 2 * h]);
+          });
+        }
+      }
     }
   }
 }
 
-// What follows on an element, whose place of all images is `pixel`, where channels lie first.
-template <class Body> RF_FN float value_flat(const Body& body, float v, long row, int channel, int col, long pixel) {
-  constexpr long kChannels = long(Body::Window::kGroups) * Body::Window::kFeatures;
-  return body.value(Real(v), row, channel, FlatAt{col, pixel * kChannels + channel});
+// What follows on an element where channels lie first, in a row of the result.
+template <class Body> RF_FN float value_flat(const Body& body, float v, int2 at, int channel, int places) {
+  using W = typename Body::Window;
+  const long row = at.x * long(W::kGroups * W::kFeatures) + channel;
+  if constexpr (Body::kAddressed) return body.value(Real(v), row, channel, flat_at<W, false>(at, channel, places));
+  else return body.value(Real(v), row, channel, max(at.y, 0));
 }
 
 // What follows on each element, in registers, so that what belongs to a feature is read once.
 template <class Body>
 RF_FN void values_flat(const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane,
-                       long places) {
+                       int places) {
   using W = typename Body::Window;
-  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
 #pragma unroll
   for (int i = 0; i < 64; i++) {
     const int channel = group * W::kFeatures + min(feature0 + fragment_feature(i, lane), W::kFeatures - 1);
-    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
-    acc[i] = value_flat(body, acc[i], at.x * kChannels + channel, channel, max(at.y, 0), at.x * places + max(at.y, 0));
+    acc[i] = value_flat(body, acc[i], table.at[place0 + fragment_place<1>(i, lane)], channel, places);
   }
 }
 
@@ -155,7 +189,7 @@ RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[
 #pragma unroll 1
           for (int f = 0; f < 8; f++) {
             const int channel = group * W::kFeatures + first + f;
-            if (there(f)) v[0] = value_flat(body, v[0], row0 + f, channel, at.y, at.x * l.of.images.places + at.y);
+            if (there(f)) v[0] = value_flat(body, v[0], at, channel, l.of.images.places);
             rotate(v);
           }
         }
