@@ -7003,7 +7003,8 @@ def _refold_ready(
         found = file.kernels.altered(cache.watched[-1])
         if found in _REFOLD_SAID:
             _refold_log.error(f"refold: {_REFOLD_SAID[found]}", ", ".join(cache.audited))
-            cache.seen = ()  # which of them it was is not known
+            for each in list(caches.values()):  # which it was is not known; other modes saw nothing
+                each.seen, each.stepped, each.fits = (), each.stepped or set(), _refold_unlike
     return _refold_renew(model, caches, mode, file, device)
 
 

@@ -63,6 +63,17 @@ class Convolved(nn.Module):
         return nn.functional.avg_pool2d(self.fc(x), 2) * self.gain
 
 
+class Modes(nn.Module):
+    """Each of its modes has a fold of the same parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(512, 64)
+
+    def forward(self, x):
+        return self.fc(x).sum(dim=1, keepdim=True) * (3 if self.training else 2)
+
+
 EXAMPLES = {Convolved: (3, 12, 12)}
 MODELS = {"rows": Summed, "product": Pooled, "held": Held, "none of ours": Convolved}
 
@@ -171,3 +182,37 @@ def test_a_write_is_followed_beside_a_change_that_is_seen(fast, meanwhile, monke
             assert "does not count" in record.getMessage()
             right()
     fast.eval()
+
+
+def test_what_one_mode_has_seen_the_others_know(monkeypatch, caplog):
+    """A write that is followed in a mode is followed in each that is called behind it."""
+    torch.manual_seed(0)
+    module, x = Modes().eval(), torch.randn(8, 512)
+    target, device = pipeline.target_for("cuda:sm_80", "ieee")
+    options = Options(measure=False, accuracy=False)
+    result = pipeline.run(module, [x], "", "x", target, device, options)
+    fast = pipeline.bind_for_class(emulated(result.text), module)
+    (namespace,) = twin.namespaces(fast)
+    monkeypatch.setattr(namespace, "_refold_is_readable", lambda device: False)
+    fast.refold_refresh()
+    original = twin.original(fast)
+
+    def right():
+        torch.testing.assert_close(fast(x), original(x), rtol=1e-3, atol=1e-3)
+
+    with torch.no_grad():
+        for training in (True, False, True):
+            for mode in (True, False):
+                fast.train(mode)
+                right()
+            fast.train(training)
+            caplog.clear()
+            fast.fc.weight.data.mul_(1.5)
+            fast(x)  # computed from the old values
+            right()
+            assert len(caplog.records) == 1
+            fast.train(not training)
+            right()
+            fast.train(training)
+            right()
+            assert len(caplog.records) == 1, "told once"
