@@ -6044,15 +6044,16 @@ def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
     """The names that code and the functions inside it read, and the globals that they assign.
 
     Globals that are read are marked by a "*" behind the name, as an attribute may be called alike,
-    modules that are imported there by a "+", and texts that may be names by a "'".
+    modules that are imported there by a "+", and texts that may be names by a "'". Names that no
+    source can spell are of tools that rewrite it, as pytest does asserts: they are not followed.
     """
-    read, stored = set(code.co_names), set()
+    read, stored = set(filter(str.isidentifier, code.co_names)), set()
     raw, extended = code.co_code, 0
     for at in range(0, len(raw), 2):
         extended = extended << 8 | raw[at + 1]
         if raw[at] in _REFOLD_LOADS:
             index = extended >> 1 if _REFOLD_SHIFTED and raw[at] == _REFOLD_LOADS[0] else extended
-            read.add(f"{code.co_names[index]}*")
+            read |= {f"{name}*" for name in code.co_names[index : index + 1] if name.isidentifier()}
         if raw[at] == dis.opmap["IMPORT_NAME"]:
             read.add(f"{code.co_names[extended]}+")
         if raw[at] == dis.opmap["STORE_GLOBAL"]:
@@ -6069,13 +6070,23 @@ def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
     return read, stored
 
 
+def _refold_has(value: Any, name: str) -> bool:
+    """Whether a value or its class has an attribute, without asking it: some answer any name."""
+    if any(name in vars(cls) for cls in type(value).__mro__):
+        return True
+    try:
+        return name in object.__getattribute__(value, "__dict__")
+    except (AttributeError, TypeError):
+        return False
+
+
 def _refold_function(value: Any) -> types.FunctionType | None:
     """The Python function behind a method, property or partial; None of all else."""
     for _ in range(4):
         if isinstance(value, types.FunctionType):
             return value
         for field in ("__func__", "fget", "func", "__wrapped__"):
-            inner = getattr(value, field, None)
+            inner = getattr(value, field, None) if _refold_has(value, field) else None
             if inner is not None:
                 value = inner
                 break

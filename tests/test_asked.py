@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import refold
+from refold import introspect
 
 SCALE = 2.0
 MODULE = types.ModuleType("refold_tests_asked")
@@ -209,3 +210,35 @@ def test_a_wrong_call_has_the_originals_error():
             one(torch.randn(5, 8), 1)
         said.append(str(caught.value))
     assert said[0] == said[1]
+
+
+class _Strict:
+    """Answers no name but by an end of the program."""
+
+    def __getattr__(self, name: str) -> object:
+        raise SystemExit(name)
+
+
+MODULE.strict = _Strict()
+
+
+class _Asserts(nn.Module):
+    """pytest rewrites its assert, which then reads pytest's own modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert x.dim() == 2 and MODULE.strict is not None
+        return self.linear(x).sum(1)
+
+
+def test_what_cannot_be_asked_is_not() -> None:
+    module, x = _Asserts(), torch.randn(3, 6)
+    names = set(_Asserts.forward.__code__.co_names)
+    assert not all(map(str.isidentifier, names)), "pytest rewrote the assert"
+    fast = refold.optimize(module, x, measure=False)
+    with torch.no_grad():
+        assert introspect.fallback_reason(fast, [x]) is None
+        torch.testing.assert_close(fast(x), module(x))
