@@ -15,6 +15,19 @@ KERNELS: Mapping[str, Row] = {
     "tests/test_flat.py::test_what_follows_on_each_element": Row(
         "Each is compiled for the emulator.", ("broad-97-False",)
     ),
+    "tests/test_flat_last.py::test_they_hand_images_on_with_their_channels_last": Row(
+        "The same kernels of other sizes.", ("",)
+    ),
+    "tests/test_flat_last.py::test_one_side_may_lie_otherwise": Row(
+        "The others' kernels read, or store, so, too.", ("True",)
+    ),
+    "tests/test_flat_last.py::test_volumes_and_transposed_ones": Row("Taps of other kinds."),
+    "tests/test_flat_last.py::test_special_values": Row(
+        "They are computed again by one function.", ("True-kernels-inf",)
+    ),
+    "tests/test_flat_last.py::test_a_shortcut_may_lie_otherwise": Row(
+        "A long body is the other cases' loop.", ("False",)
+    ),
     "tests/test_flat.py::test_a_fault_is_seen": Row(
         "Each is compiled for the emulator; one reads sums before they are there.",
         ("sums are read before they are there",),
