@@ -109,11 +109,13 @@ class Mixed(nn.Module):
         self.before = before
         self.library = nn.Conv2d(3, 64, 3) if before else nn.Conv2d(66, 24, 3, stride=2)
         self.kernel = nn.Conv2d(64, 66, 3, padding=1)
+        self.beside = nn.Conv2d(64, 8, 3, stride=2)  # without which nobody wants the first so
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         if self.before:
-            return torch.relu(self.kernel(torch.relu(self.library(x))))
-        return torch.tanh(self.library(torch.relu(self.kernel(x))))
+            y = torch.relu(self.library(x))
+            return [torch.relu(self.kernel(y)), torch.sigmoid(self.beside(y))]
+        return [torch.tanh(self.library(torch.relu(self.kernel(x))))]
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -122,9 +124,10 @@ def test_one_side_may_lie_otherwise(before: bool) -> None:
     module, x = Mixed(before), torch.randn(3, 3 if before else 64, 9, 11)
     fast, result = fast_of(module, x, (64,), "slim")
     (kernel,) = by_kernels(result)
-    assert kernel.images == (0 if before else 2) and kernel.last is not before
+    assert (kernel.images, kernel.last, kernel.turned) == (2, not before, kernel.sides[:1])
     with torch.no_grad():
-        assert relative(fast(x), truth_of(module, x)) < CLASS
+        for got, truth in zip(fast(x), truth_of(module, x), strict=True):
+            assert relative(got, truth) < CLASS
 
 
 def test_volumes_and_transposed_ones() -> None:
@@ -171,22 +174,31 @@ def test_special_values(where: str, value: float, transposed: bool) -> None:
     assert not known.any() or relative(got[known], eager[known].double()) < CLASS
 
 
-def test_what_wants_them_channels_first_does_not_keep_them() -> None:
-    """A vector along some of the places, and statistics."""
-    of_rows = torch.randn(7, 1)
-    module = nn.Sequential(nn.Conv2d(3, 64, 3, stride=2), nn.ReLU(), nn.Conv2d(64, 64, 3))
+class Spread(nn.Module):
+    """A vector along some of the places follows, or statistics of channels."""
 
-    class Spread(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net, self.of_rows = module, nn.Parameter(of_rows)
-            self.last = nn.Conv2d(64, 8, 3, stride=2)
+    def __init__(self, norm: bool) -> None:
+        super().__init__()
+        self.first, self.kernel = nn.Conv2d(3, 64, 3, stride=2), nn.Conv2d(64, 64, 3)
+        self.of_rows = nn.Parameter(torch.randn(7, 1))
+        self.norm = nn.InstanceNorm2d(64) if norm else None
+        self.last = nn.Conv2d(64, 8, 3, stride=2)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.relu(self.last(torch.relu(self.net(x) + self.of_rows)))
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.kernel(torch.relu(self.first(x)))
+        x = x + self.of_rows if self.norm is None else self.norm(x)
+        return torch.relu(self.last(torch.relu(x)))
 
-    _, result = fast_of(Spread(), torch.randn(2, 3, 20, 20), (64,), "slim")
-    assert all(not g.last for g in by_kernels(result))
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_what_wants_them_channels_first_does_not_keep_them(norm: bool) -> None:
+    torch.manual_seed(0)
+    module, x = Spread(norm), torch.randn(2, 3, 20, 20)
+    fast, result = fast_of(module, x, (64,), "slim")
+    (kernel,) = by_kernels(result)
+    assert not kernel.last
+    with torch.no_grad():
+        assert relative(fast(x), truth_of(module, x)) < CLASS
 
 
 class Shortcuts(nn.Module):

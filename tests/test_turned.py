@@ -15,6 +15,7 @@ from torch import nn
 
 from agree import check_values
 from refold import introspect, pipeline
+from refold.conv_rules import far_ahead
 from refold.devices import DEVICES, DeviceModel
 from refold.ir import Graph, Node, Output, as_scalar, leaf, make
 from refold.ir.ops import CONVOLUTIONS
@@ -195,6 +196,35 @@ def test_convolutions_of_one_tap_read_and_give_it_so() -> None:
     assert turned(planned(sine(alone))) == 0  # nothing is gained
     few = after(between, (16, 64, 1, 1), "u", 0)
     assert few not in planned(sine(few)).buffers.turned
+
+
+def blocks(count: int, rows: int = 0) -> Node:
+    """A convolution by steps of two, which no kernel takes, before and behind others by steps of
+    one. rows: how many of these a vector along rows of places follows."""
+    y = sine(conv((64, 64, 113, 113), (64, 64, 3, 3), stride=2))
+    for i in range(count):
+        y = after(y, (64, 64, 3, 3), f"v{i}")
+        y = make("add", y, leaf_of(f"r{i}", 56, 1)) if i < rows else y
+        y = make("relu", y)
+    attrs = {"strides": (2, 2), "paddings": (1, 1), "dilations": (1, 1), "groups": 1}
+    behind = make("conv", y, leaf_of("u", 64, 64, 3, 3), as_scalar(0.0, torch.float32), **attrs)
+    return sine(behind)
+
+
+def test_kernels_that_read_either_order_stand_in_a_chain() -> None:
+    """Of a plan with them and one without that is taken by whose price is less; where they cut the
+    chain they have to be ahead by far."""
+    device = DeviceModel(DEVICES[SM_90], conv_float32="tf32")
+    device = replace(device, convolutions=far_ahead("tf32", device.device.features))
+
+    def kernels(root: Node) -> list[tuple[int, bool]]:
+        plan = make_plan(Graph((Output(root, root.shape),)), None, device)
+        return [(g.images, g.last) for g in plan.groups if g.family == "convolution"]
+
+    assert kernels(blocks(3, rows=1)) == [(0, False), (2, True), (2, True)]
+    assert kernels(blocks(2)) == []  # 0.76 of the price without them, and they cut the chain
+    with mock.patch("refold.planner.chains._GAIN", 0.2):
+        assert kernels(blocks(2)) == [(0, False), (0, False)]
 
 
 def test_a_kernel_that_makes_the_image_stores_it_so() -> None:

@@ -188,16 +188,19 @@ def eager_resolved(session: Truths, truth: Truth, eager: Run, run: Run) -> Run:
 def _shaken(
     session: Truths, truth: Truth, kind: str, shapes: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Sixteen runs on moved inputs; nothing where they cost too much, or such a search has found
+    """Sixteen runs on moved inputs; nothing where one costs too much, or such a search has found
     nothing several times."""
     large = sum(math.prod(size) for size in shapes.values() if size is not None) > _SMALL
     if large or session.frugal or not _worth(session, truth, kind):
         return []
+    session.usual()  # which is no part of what a run costs
     moved, spent = [], effort()
     for run in _Moved(session, truth, shapes, _SHAKES):
         moved.append(run)
-        if spent() > _LONG:
-            break
+        if spent() > _DEAR * len(moved):
+            _, found = session.tie_searches[kind]
+            session.tie_searches[kind] = (found + _FRUITLESS, found)  # no other search of the kind
+            return []
     return moved if len(moved) == _SHAKES else []
 
 
@@ -245,7 +248,7 @@ def _perturbed(
     if session.frugal or truth.cotangents or done >= _SEARCHES or done - found >= _FRUITLESS:
         return []
     session.tie_searches[kind] = (done + 1, found)
-    session.oracle_enter(truth.state)
+    session.usual()  # which is no part of what a run costs
     perturbed: list[dict[str, torch.Tensor]] = []
     for noise in range(session.seed, session.seed + _SHAKES):
         spent = effort()

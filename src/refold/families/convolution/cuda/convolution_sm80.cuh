@@ -164,8 +164,8 @@ template <class S, class W> struct ConvolutionTile {
   }
 };
 
-// Elements that are not finite once more: N of each lane, from `pixel` on next to each other, of one channel of the result.
-// recompute(channel, pixel): by a whole warp. All lanes of a warp call it; there: whether a lane has any.
+// Computes elements that are not finite once more: N of each lane, next to each other from `pixel` on, of one channel of the
+// result. recompute(channel, pixel) computes one, by a whole warp. All lanes of a warp call this; there: whether a lane has any.
 template <int N, class Recompute>
 RF_FN void repair_by(float (&v)[N], int channel, long pixel, bool there, int lane, const Recompute& recompute) {
 #pragma unroll 1
@@ -184,7 +184,7 @@ RF_FN void repair_by(float (&v)[N], int channel, long pixel, bool there, int lan
   }
 }
 
-// In plain fp32.
+// The same, in plain fp32.
 template <class W, int N>
 RF_FN void repair(float (&v)[N], const ConvolutionLaunch& l, int group, int channel, long pixel, bool there, int lane) {
   repair_by(v, channel, pixel, there, lane, [&](int of, long at) {
