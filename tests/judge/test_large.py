@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from refold.contract import load
+from refold.judge.ask.request import How, Request
 from refold.judge.clock.alternate import QUICK
 from refold.judge.clock.decide import decide
 from refold.judge.clock.measure import _too_long
 from refold.judge.rule.beside import Beside
 from refold.judge.tests.once.shapes import _most
+from refold.judge.verdict import begin
 from refold.judge.verdict.session import Session, some
 from refold.judge.verdict.verdict import Speed
 
@@ -41,6 +45,42 @@ def test_the_budget_knows_what_large_outputs_cost() -> None:
     """A GPU's call takes microseconds, and its output milliseconds; small ones cost what they
     did."""
     assert _cost(24 << 20) > 10 * _cost(1 << 20) == 10 * _cost(4 << 20)
+
+
+WAITS = """
+import time
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    calls = 0
+
+    def forward(self, x):
+        Model.calls += 1
+        time.sleep({seconds} if Model.calls <= {calls} else 0)
+        return x + 1
+
+
+def get_inputs():
+    return [torch.zeros(3)]
+"""
+
+
+@pytest.mark.parametrize(
+    "calls, seconds, large", [(1, 0.3, False), (3, 0.26, False), (99, 0.3, True)]
+)
+def test_a_call_that_waited_for_a_processor_is_no_slow_model(
+    calls: int, seconds: float, large: bool, tmp_path: Path
+) -> None:
+    """Others may hold the machine while the reference is tried: the budget would be spent."""
+    path = tmp_path / "reference.py"
+    path.write_text(WAITS.format(calls=calls, seconds=seconds))
+    request = Request(path, path, device="cpu")
+    one = begin.session(load(path, ()), request, How(quick=True, timing=False))
+    assert (one.call_seconds > 0.2) is large
+    assert not one.frugal
 
 
 def _end(sample: int) -> int:

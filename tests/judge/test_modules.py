@@ -52,6 +52,44 @@ def test_a_copy_is_accepted_and_neither_is_changed() -> None:
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 
 
+class Sums(nn.Module):
+    """The sum of a layer's features, which of three axes is the sum of its rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).sum(dim=1, keepdim=True)
+
+
+class SumsOfWeights(Sums):
+    """The features summed in the weights, of any rank: it comes out in another shape of three."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ self.linear.weight.sum(dim=0) + self.linear.bias.sum()).unsqueeze(1)
+
+
+class HalfOfRows(Sums):
+    """Half the gradient where the sum is of rows, in the reference's shape."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        return y if x.dim() == 2 else y / 2 + y.detach() / 2
+
+
+@pytest.mark.parametrize("kind, found", [(SumsOfWeights, False), (HalfOfRows, True)])
+def test_gradients_of_another_rank_are_those_of_a_shape_that_is_told(
+    kind: type[Sums], found: bool
+) -> None:
+    model = Sums()
+    other = kind()
+    other.load_state_dict(model.state_dict())
+    verdict = judge(model, other, torch.randn(4, 5), only="batches with gradients", timing=False)
+    assert verdict.accepted is not found, verdict.failures
+    assert ("the reference's rank" in " ".join(verdict.assumptions)) is not found
+
+
 def test_a_stale_fold_is_found_by_its_life() -> None:
     model = Layers()
     folded = Folded()

@@ -76,8 +76,10 @@ def _call_seconds(session: Session) -> tuple[float, float]:
                 f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; fix the reference"
             ) from error
         least, passed = min(least, spent()), min(passed, time.perf_counter() - began)
-        # a first call may start a device, compile, or fill tables: it says little of the others
-        if least <= _SLOW or least >= (8 if i else _HOPELESS) * _SLOW:
+        # A first call may start a device, compile, or fill tables; others may hold the processors
+        # for as long as one call passes: either says little of the others.
+        hopeless = (8 if i else _HOPELESS) * _SLOW
+        if not any(_SLOW < seconds < hopeless for seconds in (least, passed)):
             break
     sent.check_results(session.reference.path, outputs)
     session.wanted = _wanted(session, inputs, outputs)

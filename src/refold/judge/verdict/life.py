@@ -57,7 +57,8 @@ class Life:
     instead: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, dict[str, torch.Tensor]] = field(default_factory=dict)  # states of its own
     coarse: bool = False  # eager itself computes in a narrower type at times
-    shapes: str = ""  # what another shape of an output says instead of failing: it is not silent
+    # what another shape of an output says instead of failing: it is not silent, and ends the life
+    shapes: str = ""
     dtypes: str = ""  # what another dtype in an output says instead of failing
     eps: float = 0.0  # a unit in the last place; 0: of each tensor's own type
     quiet: bool = (
@@ -124,6 +125,8 @@ def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Itera
             session.assumptions.add(life.stamps[label])
             continue
         wrong = shown.wrong(label, kind, mine.seen[label][1], value)
+        if shown.reshaped:
+            return  # gradients of other outputs are others
         if wrong is None:
             continue
         if label in life.stamps and shown.excused(label, mine.seen[label][1]):
@@ -164,6 +167,7 @@ class _Truth:
 
     def __init__(self, session: Session, life: Life, theirs: Lived) -> None:
         self.session, self.life, self.theirs = session, life, theirs
+        self.reshaped = False  # an output came in another shape, where the life allows that
         self._exact: Lived | None = None
         self._moved: list[Lived] | None = None
 
@@ -216,6 +220,7 @@ class _Truth:
         if all(r.structural for r in failed):
             if self.life.shapes:
                 self.session.assumptions.add(self.life.shapes)
+                self.reshaped = True
                 return None
             return failed[0].reason, None
         resolved = self._resolved(label, got, value, exact)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
-from refold.judge.tests.lives.common import begin, call, inputs, living, trained
+from refold.judge.tests.lives.common import OTHER_RANK, begin, call, inputs, living, trained
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
@@ -243,7 +244,7 @@ def _batches(session: Session) -> Iterator[Life]:
     cases |= {"an axis in front": draws.every(given, lambda t: _in_front(t, batch))}
     steps = [*begin(), _forward(), *_back(names, "gradients")]
     for case, changed in (*cases.items(), *_axes(given)):
-        yield Life(case, tuple(steps), {"x0": changed})
+        yield _of_rank(Life(case, tuple(steps), {"x0": changed}), given)
     yield from _in_the_other_mode(session, {"ordinary inputs": given, **cases}, first)
 
 
@@ -270,7 +271,17 @@ def _in_the_other_mode(
     steps = [*begin(mode), _forward(), *_back(trained(session), "gradients")]
     for case, changed in {**cases, **sized}.items():
         where = f"{case}, in {'train' if mode else 'eval'} mode"
-        yield Life(where, tuple(steps), {"x0": changed})
+        yield _of_rank(Life(where, tuple(steps), {"x0": changed}), given)
+
+
+def _of_rank(one: Life, given: list[Any]) -> Life:
+    """Of another rank than the usual inputs' another shape is told, as by "ranks": the gradients of
+    another function are not compared."""
+    pairs = zip(tensors(one.inputs["x0"]), tensors(given), strict=True)
+    if all(t.dim() == usual.dim() for t, usual in pairs):
+        return one
+    steps = tuple({**s, "see": True} if s["do"] == "call" else s for s in one.steps)
+    return replace(one, steps=steps, shapes=OTHER_RANK)
 
 
 TESTS: tuple[Test, ...] = (

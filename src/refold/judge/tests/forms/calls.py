@@ -14,7 +14,7 @@ import torch
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import begin, call, inputs, living, trained
+from refold.judge.tests.lives.common import OTHER_RANK, begin, call, inputs, living, trained
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
@@ -245,8 +245,7 @@ def _ranks(session: Session) -> Iterator[Life]:
         steps = [*begin(), call("first"), call("y", "other")]
         status = Status.WRONG_NUMERICS
         made = {"x0": given, "other": changed}
-        shapes = "the reference's rank of inputs: others come out in another shape"
-        yield Life(case, tuple(steps), made, status=status, shapes=shapes)
+        yield Life(case, tuple(steps), made, status=status, shapes=OTHER_RANK)
 
 
 def refused(session: Session) -> Iterator[Life]:

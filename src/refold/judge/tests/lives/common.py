@@ -20,6 +20,7 @@ from refold.judge.worker.steps import Step
 
 Seen = tuple[Life, Lived]
 AUTOCAST = "no autocast: it computes as if there were none"
+OTHER_RANK = "the reference's rank of inputs: others come out in another shape"
 DTYPES = "float32 only: other dtypes come out as float32"
 MANY = 8  # tensors that are changed alone; of more a secret choice
 
