@@ -5417,6 +5417,7 @@ _REFOLD_TEXTS = (
 )
 # of Python's own libraries: where classes are whose objects hold what they are given
 _REFOLD_OPEN = ("types", "collections", "argparse", "_thread")
+_REFOLD_ORDERED = "collections.OrderedDict"
 _REFOLD_DEEPEST = 12
 _REFOLD_VALUES = 4096  # values of a graph of objects that are looked at
 _REFOLD_LARGEST = 1 << 16  # bytes of an array that are compared before each call
@@ -5525,8 +5526,12 @@ def _refold_is_number(value: Any) -> bool:
     return known or _refold_of_numpy(value, "generic")
 
 
+def _refold_name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _refold_named(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    return _refold_name_of(type(value))
 
 
 def _refold_is_variable(value: Any) -> bool:
@@ -5535,6 +5540,17 @@ def _refold_is_variable(value: Any) -> bool:
 
 def _refold_is_deque(value: Any) -> bool:
     return _refold_named(value) == "collections.deque"
+
+
+def _refold_own(value: Any) -> Any:
+    """A copy of a list, dict, set or deque by its built-in class: a class made of one may make what
+    it gives anew each time."""
+    kinds = (c for c in type(value).__mro__ if _refold_name_of(c) == _REFOLD_ORDERED)
+    ordered: Any = next(kinds, None)
+    if ordered is not None and type(value) is not ordered:
+        return ordered((k, dict.__getitem__(value, k)) for k in ordered.__iter__(value))
+    plain: tuple[Any, ...] = (dict, list, set) if ordered is None else ()
+    return next((k for k in plain if isinstance(value, k)), type(value)).copy(value)
 
 
 def _refold_data(value: Any) -> bytes | None:
@@ -5571,10 +5587,12 @@ def _refold_setting(
     home = _refold_home_of(named)
     # a file's own module has another name once the file is written out
     name = (f"{home}." if home in _REFOLD_HOMES else "") + str(named.__qualname__)
-    if isinstance(value, (list, tuple)) or _refold_is_deque(value):
+    if isinstance(value, tuple):
         inner = list(value)
+    elif isinstance(value, list) or _refold_is_deque(value):
+        inner = list(_refold_own(value))
     elif isinstance(value, (dict, types.MappingProxyType)):
-        inner = [part for item in value.items() for part in item]
+        inner = [part for item in _refold_own(value).items() for part in item]
     elif isinstance(value, (set, frozenset)):
         inner = sorted(value, key=repr)
     elif named is value:
@@ -5623,7 +5641,7 @@ class _RefoldSeen:
         if data is not None:
             return data, getattr(value, "shape", None)
         if isinstance(value, dict):
-            return {k: value.get(k) for k in self.names}
+            return {k: dict.get(value, k) for k in self.names}
         return _refold_counted(value, self.names)
 
     def __eq__(self, other: object) -> bool:
@@ -5650,12 +5668,13 @@ def _refold_containers(
     known[id(value)] = value
     pair: tuple[Any, ...] = ()
     inner: Any = ()
+    own: Any
     if isinstance(value, tuple):
         inner = value
     elif isinstance(value, (dict, types.MappingProxyType)):
-        pair, inner = (value, value.copy()), value.values()
+        pair, inner = (value, own := _refold_own(value)), own.values()
     elif isinstance(value, (list, set)) or _refold_is_deque(value):
-        pair, inner = (value, value.copy()), value
+        pair, inner = (value, own := _refold_own(value)), own
     elif isinstance(value, functools.partial):
         inner = (value.func, value.args, value.keywords)
     elif isinstance(value, types.MethodType):
@@ -5674,7 +5693,7 @@ def _refold_containers(
         seen = _RefoldSeen(value)
         pair = (seen, seen.now())
     elif (fields := _refold_counted(value, names)) is not None:
-        own: Any = getattr(value, "__dict__", None)
+        own = getattr(value, "__dict__", None)
         whole = (
             type(own) is dict
             and own.keys() == fields.keys()
@@ -5739,10 +5758,12 @@ def _refold_met(values: Iterable[Any], known: dict[int, Any]) -> Iterator[Any]:
             inner = (one.__self__, one.__func__)
         elif isinstance(one, functools.partial):
             inner = (one.func, one.args, one.keywords)
-        elif isinstance(one, (list, tuple, set, frozenset)) or _refold_is_deque(one):
+        elif isinstance(one, (tuple, frozenset)):
             inner = one
+        elif isinstance(one, (list, set)) or _refold_is_deque(one):
+            inner = _refold_own(one)
         elif isinstance(one, (dict, types.MappingProxyType)):
-            inner = one.values()
+            inner = _refold_own(one).values()
         elif isinstance(one, torch.nn.Module):
             yield type(one)
             inner = vars(one).values()
@@ -6018,10 +6039,11 @@ def _refold_held_by(value: Any, names: Any, known: dict[int, Any]) -> tuple[Any,
     if large or isinstance(value, functions):  # functions are followed by themselves
         return ()
     if isinstance(value, dict):  # a cache of tensors may grow
-        plain = {k for k, v in value.items() if _refold_setting(v, names=names) is not None}
-        if len(plain) < len(value):
+        inner = _refold_own(value)
+        plain = {k for k, v in inner.items() if _refold_setting(v, names=names) is not None}
+        if len(plain) < len(inner):
             seen = _RefoldSeen(value, plain)
-            below = (c for k in plain for c in _refold_containers(value[k], 1, names, known))
+            below = (c for k in plain for c in _refold_containers(inner[k], 1, names, known))
             return (seen, seen.now(), *below) if plain else ()
     return _refold_containers(value, 0, names, known)
 
@@ -6108,6 +6130,31 @@ def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
 _REFOLD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+# A library's own hooks, which its forward registers when it is first asked for values inside, and
+# which write these to a global of this name, if forward has set it: by the module that they are of.
+_REFOLD_COLLECTED = {"transformers.utils.output_capturing": "_active_collector"}
+
+
+def _refold_collector(hook: Any) -> Any:
+    """What a library's own hook writes to; None of others, of which nobody knows what they do."""
+    name = _REFOLD_COLLECTED.get(getattr(hook, "__module__", ""), "")
+    return getattr(hook, "__globals__", {}).get(name)
+
+
+def _refold_collectors(model: torch.nn.Module) -> list[Any]:
+    """What hooks of the modules inside a model write to, each once."""
+    parts = (module for path, module in _refold_modules_of(model) if path)
+    hooks = [h for m in parts for holder in _REFOLD_HOOKS for h in getattr(m, holder).values()]
+    found = map(_refold_collector, hooks)
+    return list({id(one): one for one in found if one is not None}.values())
+
+
+def _refold_acts_around(module: torch.nn.Module) -> bool:
+    """Does anything act around a module's forward, or stand in its place? A library's own hook does
+    not while nobody outside of forward collects."""
+    hooks = (hook for holder in _REFOLD_HOOKS for hook in getattr(module, holder).values())
+    collectors = map(_refold_collector, hooks)
+    return "forward" in vars(module) or any(c is None or c.get() is not None for c in collectors)
 
 
 def _refold_held(module: torch.nn.Module) -> str:
@@ -6224,7 +6271,7 @@ def _refold_difference(
             same = module.training is model.training
             if apart is not None and same is (path in apart):
                 return f"{path} is {'' if same else 'not '}in the same mode as the model"
-            if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+            if _refold_acts_around(module):
                 return f"{path} has hooks or a forward of its own"
         found = _refold_held(module)
         if found != held:
@@ -6288,6 +6335,8 @@ class _RefoldRows:
             for name in names.get(path, ()):
                 held = vars(module).get(name)
                 alike += _refold_containers(held, names=reached.counted, places=places)
+        for collector in _refold_collectors(model):
+            alike += _refold_containers(collector)
         spaces: dict[int, list[Any]] = {}
         for where, name, value in reached.entries.values():
             if isinstance(where, type):

@@ -42,6 +42,13 @@ TABLE: Mapping[str, Row] = {
             ),
         ),
     ),
+    "tests/test_first_call.py::test_calls_behind_the_first_are_fast": Row(
+        "Each is compiled; the other is one more way to set.", ("Begins",)
+    ),
+    **{
+        f"tests/test_first_call.py::test_{name}": Row("It is compiled, one of them three times.")
+        for name in ("set_and_set_back", "a_counter", "collected_inside", "collected_outside")
+    },
     "tests/test_asked.py::test_what_forward_asks_for_is_seen": Row(
         "Each is compiled twice; code is read by one walk.", ("getattr", "requires_grad")
     ),

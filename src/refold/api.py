@@ -245,7 +245,7 @@ def _optimized(
     training: bool,
     progress: pipeline.Progress,
 ) -> ModuleT:
-    back, device = pipeline.target_for(target)
+    back, _ = pipeline.target_for(target)
     tensors = [*module.named_parameters(), *module.named_buffers()]
     places = sorted({str(t.device) for _, t in tensors})
     if len(places) > 1:
@@ -259,24 +259,14 @@ def _optimized(
         progress("compiling forward and backward")
         made, without = _made_by_graphs(module, examples, target, options, True)
         return made if made is not None else _kept(module, without)
-    source, title = import_text(type(module)), growth.title(type(module))
+    source = import_text(type(module))
     texts: list[str] = []
     measured: dict[str, dict[str, float]] = {}
     reasons: list[str] = []
     kept: dict[str, str] = {}
     uncaptured = served = False
     for example in examples:
-        result = pipeline.run(
-            module,
-            example,
-            source,
-            title,
-            back,
-            device,
-            options,
-            progress,
-            bind=lambda text: pipeline.bind_for_class(text, module),
-        )
+        result = growth.run(module, example, source, target, options, progress)
         reasons += result.reasons
         kept |= {m.name: m.kept for m in result.modes if m.kept}
         uncaptured |= result.uncaptured(module.training)

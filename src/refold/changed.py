@@ -24,7 +24,12 @@ from refold.runtime.settings import (
     _refold_setting,
     _RefoldSeen,
 )
-from refold.runtime.structure import _refold_gained, _refold_held, _refold_tied
+from refold.runtime.structure import (
+    _refold_acts_around,
+    _refold_gained,
+    _refold_held,
+    _refold_tied,
+)
 
 SETTINGS, STRUCTURE = "settings", "parts"  # what a word of `changed` begins with
 
@@ -65,8 +70,7 @@ def _acts_around(model: torch.nn.Module) -> bool:
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return True
-    parts = (m for path, m in _refold_modules_of(model) if path)
-    return any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in parts)
+    return any(_refold_acts_around(m) for path, m in _refold_modules_of(model) if path)
 
 
 def _settings(model: torch.nn.Module, file: Any, reached: _RefoldReached) -> list[Any]:

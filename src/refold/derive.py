@@ -64,7 +64,8 @@ class Derivation:
     dtype: what the model's values have in memory, by which a device's rates are chosen.
     accuracy: the measured error of the rewritten graph; None where it was not asked for.
     uncaptured: whether torch.export could not take the mode's forward, or its results are none
-    that can be written out.
+    that can be written out. once: whether forward sets an attribute that it reads, which it may do
+    at its first call alone.
     """
 
     mode: Mode
@@ -73,6 +74,7 @@ class Derivation:
     dtype: torch.dtype | None = None
     accuracy: Accuracy | None = None
     uncaptured: bool = False
+    once: bool = False
 
 
 Modes: TypeAlias = "tuple[Captured | CaptureError, ...]"
@@ -164,9 +166,8 @@ SMALL_MEMORY = 8 << 20  # bytes that nobody misses
 def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivation:
     """What becomes of one mode that was captured, or could not be."""
     if isinstance(c, CaptureError):
-        return Derivation(
-            Mode(name, None, None, kept=str(c)), None, uncaptured=not isinstance(c, GoesOn)
-        )
+        kept = Mode(name, None, None, kept=str(c))
+        return Derivation(kept, None, uncaptured=not isinstance(c, GoesOn), once=c.once)
     refusal = _unsupported(c, budget.device)
     if refusal is not None:
         return Derivation(Mode(name, None, None, kept=refusal), None)

@@ -45,6 +45,51 @@ def measured(result: pipeline.Result) -> dict[str, dict[str, float]]:
     }
 
 
+def run(
+    module: torch.nn.Module,
+    example: Example,
+    source: str,
+    target: str,
+    options: Options,
+    progress: pipeline.Progress = lambda text: None,
+) -> pipeline.Result:
+    """What becomes of a module. Where forward sets an attribute that it reads, and to no tensor,
+    this is what becomes of a copy behind a first call: forward may set it at that one alone. The
+    first call of the module itself then takes the original."""
+
+    def made(module: torch.nn.Module) -> pipeline.Result:
+        return pipeline.run(
+            module,
+            example,
+            source,
+            title(type(module)),
+            *pipeline.target_for(target),
+            options,
+            progress,
+            bind=lambda text: pipeline.bind_for_class(text, module),
+        )
+
+    result, modes = made(module), ("both", "train" if module.training else "eval")
+    if any(d.once and d.mode.name in modes for d in result.derivations):
+        called = _called(module, example)
+        later = None if called is None else made(called)
+        if later is not None and later.serves(module.training):
+            return later
+    return result
+
+
+def _called(module: torch.nn.Module, example: Example) -> torch.nn.Module | None:
+    """A copy of a module behind the example's call; None of one that cannot be copied or called."""
+    try:
+        made = apart_of(module, whole=True)
+        args, kwargs = copy.deepcopy((example.args, dict(example.kwargs)))
+        with torch.no_grad(), torch.random.fork_rng(devices=()):
+            type(made).forward(made, *args, **kwargs)
+    except Exception:
+        return None
+    return made
+
+
 def form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """What a plan is made for: containers, other values, of tensors the dtype, the device, the
     rank, in which order dimensions lie in memory if it is not their own, and which sizes are 1:
@@ -208,17 +253,9 @@ class Growth:
     ) -> tuple[twin.Program | None, Mapping[bool, str]]:
         module = apart_of(twin.original(fast))
         args, kwargs = pytree.tree_map(_plain, (example.args, dict(example.kwargs)))
-        back, device = pipeline.target_for(self.target)
-        result = pipeline.run(
-            module,
-            replace(example, args=args, kwargs=kwargs),
-            self.source,
-            title(type(module)),
-            back,
-            device,
-            replace(self.options, tune=False, as_it_is=True),
-            bind=lambda text: pipeline.bind_for_class(text, module),
-        )
+        example = replace(example, args=args, kwargs=kwargs)
+        options = replace(self.options, tune=False, as_it_is=True)
+        result = run(module, example, self.source, self.target, options)
         kept = {t: _why_kept(result, t) for t in (False, True) if not result.serves(t)}
         if result.text is None:
             return None, kept

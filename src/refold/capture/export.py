@@ -117,6 +117,7 @@ def _captured(
         except Exception as error:
             known = CaptureError(_said(error))
             known.reads_mode = getattr(error, "reads_mode", True)
+            known.once = getattr(error, "once", False)
             fixed = bound.fixed
             if fixed is None or isinstance(error, GuardOnDataDependentSymNode):
                 raise known from error
@@ -146,10 +147,12 @@ def _to_lift(
         before = getattr(owner_of(module, path), name, None)
         for value in (before, watch.assigned[path, name]):
             if not isinstance(value, torch.Tensor):
-                raise CaptureError(
+                error = CaptureError(
                     f"forward sets the attribute {one.text}, which it has read before and which is"
                     " no tensor"
                 )
+                error.once = True
+                raise error
         found[one] = None
     return tuple(found)
 

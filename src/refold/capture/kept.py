@@ -16,6 +16,7 @@ from refold.capture.generators import draws, global_generators
 from refold.capture.twin import inside
 from refold.runtime.met import _refold_kinds
 from refold.runtime.reach import _refold_reach
+from refold.runtime.settings import _refold_own
 
 _USUAL = frozenset(vars(torch.nn.Module()))
 _MOST = 20_000  # values that are looked into
@@ -112,9 +113,10 @@ def _content(value: Any) -> tuple[Any, Callable[[Any, Any], object]] | None:
     if isinstance(value, types.CellType):
         return inside(value), _put_in_cell
     if isinstance(value, dict):
-        return dict(value), _put_back
+        return _refold_own(value), _put_back
     if isinstance(value, (list, set, collections.deque)):
-        return (set if isinstance(value, set) else list)(value), _put_back
+        own = _refold_own(value)
+        return (set if isinstance(value, set) else list)(own), _put_back
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
         small = value.nbytes <= _LARGEST and value.flags.writeable and not value.dtype.hasobject
@@ -175,7 +177,7 @@ def _put_back(value: Any, before: Any) -> None:
         for name in [n for n in value if n not in before]:
             del value[name]
         for name, one in before.items():
-            if name not in value or value[name] is not one:
+            if name not in value or dict.__getitem__(value, name) is not one:
                 value[name] = one
     elif isinstance(value, list) and list(map(id, value)) != list(map(id, before)):
         value[:] = before

@@ -215,6 +215,7 @@ def exported(
             decomposed = functional(program)
     except Exception as error:
         error.reads_mode = watch.reads_mode  # type: ignore[attr-defined]
+        error.once = watch.sets_what_it_read  # type: ignore[attr-defined]
         if isinstance(error, SizeError) and program is not None:
             error.expr = blamed(error, program)
         raise

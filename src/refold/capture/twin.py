@@ -13,9 +13,12 @@ import functools
 import types
 import weakref
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+
+from refold.runtime.structure import _refold_collector
 
 
 class NoTwin(Exception):
@@ -33,21 +36,30 @@ def twin_of(module: torch.nn.Module) -> torch.nn.Module:
         raise NoTwin(str(error)) from error
 
 
-def apart_of(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy that has the very parameters of a module, and buffers and other tensors of its own.
-    What functions close over is copied, too, which `copy.deepcopy` leaves as it is."""
+def apart_of(module: torch.nn.Module, whole: bool = False) -> torch.nn.Module:
+    """A copy that has the very parameters of a module, or of those, too, its own where it is to be
+    `whole`; and buffers and other tensors of its own. What functions close over is copied, too,
+    which `copy.deepcopy` leaves as it is."""
+    shared = () if whole else tuple(module.parameters())
     try:
-        made: torch.nn.Module = _Apart(module).of(module)
+        made: torch.nn.Module = _Apart(module, shared).of(module)
         return made
     except Exception:  # what no twin can be made of
-        return copy.deepcopy(module, {id(p): p for p in module.parameters()})
+        return copy.deepcopy(module, {id(p): p for p in shared})
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
     """Does anything act around a forward in it, or stand in one's place?"""
     return any(
-        "forward" in vars(m) or any(vars(m).get(h) for h in _HOOKS) for m in module.modules()
+        "forward" in vars(m) or any(map(_may_go, vars(m).get(h, {}).values()))
+        for m in module.modules()
+        for h in _HOOKS
     )
+
+
+def _may_go(hook: Any) -> bool:
+    """Of a library's own hooks, which forward itself registers, none goes."""
+    return _refold_collector(hook) is None
 
 
 _LISTS = (list, tuple, set, frozenset, torch.Size)
@@ -120,7 +132,8 @@ class _Copies:
         is_part = id(module) in self.parts
         for name, value in vars(module).items():
             if name in _HOOKS and is_part:
-                copied.__dict__[name] = type(value)()
+                kept = {key: hook for key, hook in value.items() if not _may_go(hook)}
+                copied.__dict__[name] = type(value)(kept)
             elif name != "forward" or not is_part:
                 copied.__dict__[name] = self.of(value, depth + 1)
         return copied
@@ -191,9 +204,9 @@ class _Copies:
 
 
 class _Apart(_Copies):
-    def __init__(self, root: torch.nn.Module) -> None:
+    def __init__(self, root: torch.nn.Module, shared: Iterable[torch.Tensor]) -> None:
         super().__init__(root)
-        self.memo: dict[int, Any] = {id(p): p for p in root.parameters()}
+        self.memo: dict[int, Any] = {id(p): p for p in shared}
 
     def tensor(self, value: torch.Tensor) -> torch.Tensor:
         made: torch.Tensor = copy.deepcopy(value, self.memo)

@@ -34,10 +34,12 @@ FREE = Bound()
 class CaptureError(Exception):
     """The module cannot be captured; the text says what stands in the way.
 
-    reads_mode: whether it may be otherwise in the other mode.
+    reads_mode: whether it may be otherwise in the other mode. once: whether forward sets an
+    attribute that it has read before and that is no tensor, at each call or at the first one alone.
     """
 
     reads_mode = True
+    once = False
 
 
 class GoesOn(CaptureError):

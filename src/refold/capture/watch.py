@@ -7,7 +7,6 @@ attributes that it sets, its modules' modes, where tensors lie, and PyTorch's ow
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import inspect
 import operator
@@ -21,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from refold.capture.captured import attribute
 from refold.capture.kept import Counts, held_in
 from refold.capture.values import VALUES, CaptureError
+from refold.runtime.settings import _refold_is_plain, _refold_own
 
 _QUERIES = (
     "is_grad_enabled",
@@ -116,6 +116,9 @@ class Watch:
                     elif (path, name) not in self.assigned:  # past __setattr__
                         self.read_first.add((path, name))
                         self.assigned[path, name] = value
+            for key in [k for k in self.read_first if _is_same(self.assigned[k], before.get(k))]:
+                self.read_first.remove(key)
+                del self.assigned[key]  # a setting that is as it was, and compared before each call
             for path, name in self.assigned:
                 m = modules[path]
                 m._buffers.pop(name, None)
@@ -123,6 +126,12 @@ class Watch:
                 if (path, name) in before:
                     kind, value = before[path, name]
                     (vars(m)[kind] if kind else vars(m))[name] = value
+
+    @property
+    def sets_what_it_read(self) -> bool:
+        """Whether forward has set an attribute that it had read, and to no tensor."""
+        values = (self.assigned[key] for key in self.read_first)
+        return any(not isinstance(value, torch.Tensor) for value in values)
 
     def _modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
         for path, m in self.module.named_modules():
@@ -133,7 +142,7 @@ class Watch:
         for path, m in self._modules():
             for name, value in vars(m).items():
                 if name not in _USUAL and isinstance(value, (list, dict, set)):
-                    yield f"{path}.{name}".strip("."), value, copy.copy(value)
+                    yield f"{path}.{name}".strip("."), value, _refold_own(value)
 
     def _counts(self) -> Iterator[tuple[str, Counts]]:
         for path, m in self._modules():
@@ -275,6 +284,12 @@ class Watch:
         return told
 
 
+def _is_same(value: Any, before: tuple[str, Any] | None) -> bool:
+    """Is a plain value what an attribute held before?"""
+    plain = _refold_is_plain(value) and before is not None and type(before[1]) is type(value)
+    return plain and before is not None and bool(before[1] == value)
+
+
 def _held(module: torch.nn.Module, name: str) -> Any:
     """A tensor that a module has under a name: what `+=` sets is the same one."""
     found = module._buffers.get(name, vars(module).get(name))
@@ -351,6 +366,7 @@ def _never_drops(module: torch.nn.Module) -> bool:
 
 def _same_items(a: Any, b: Any) -> bool:
     def items(held: Any) -> list[int]:
+        held = _refold_own(held)
         if isinstance(held, dict):
             return [id(x) for item in held.items() for x in item]
         return sorted(map(id, held)) if isinstance(held, set) else list(map(id, held))

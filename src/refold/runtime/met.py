@@ -12,6 +12,7 @@ from refold.runtime.settings import (
     _refold_fields,
     _refold_is_deque,
     _refold_is_plain,
+    _refold_own,
 )
 
 _REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools", "itertools")
@@ -64,10 +65,12 @@ def _refold_met(values: Iterable[Any], known: dict[int, Any]) -> Iterator[Any]:
             inner = (one.__self__, one.__func__)
         elif isinstance(one, functools.partial):
             inner = (one.func, one.args, one.keywords)
-        elif isinstance(one, (list, tuple, set, frozenset)) or _refold_is_deque(one):
+        elif isinstance(one, (tuple, frozenset)):
             inner = one
+        elif isinstance(one, (list, set)) or _refold_is_deque(one):
+            inner = _refold_own(one)
         elif isinstance(one, (dict, types.MappingProxyType)):
-            inner = one.values()
+            inner = _refold_own(one).values()
         elif isinstance(one, torch.nn.Module):
             yield type(one)
             inner = vars(one).values()

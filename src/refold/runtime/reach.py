@@ -26,6 +26,7 @@ from refold.runtime.settings import (
     _refold_equal,
     _refold_is_number,
     _refold_is_plain,
+    _refold_own,
     _refold_setting,
     _RefoldSeen,
 )
@@ -272,10 +273,11 @@ def _refold_held_by(value: Any, names: Any, known: dict[int, Any]) -> tuple[Any,
     if large or isinstance(value, functions):  # functions are followed by themselves
         return ()
     if isinstance(value, dict):  # a cache of tensors may grow
-        plain = {k for k, v in value.items() if _refold_setting(v, names=names) is not None}
-        if len(plain) < len(value):
+        inner = _refold_own(value)
+        plain = {k for k, v in inner.items() if _refold_setting(v, names=names) is not None}
+        if len(plain) < len(inner):
             seen = _RefoldSeen(value, plain)
-            below = (c for k in plain for c in _refold_containers(value[k], 1, names, known))
+            below = (c for k in plain for c in _refold_containers(inner[k], 1, names, known))
             return (seen, seen.now(), *below) if plain else ()
     return _refold_containers(value, 0, names, known)
 

@@ -25,6 +25,7 @@ _REFOLD_TEXTS = (
 )
 # of Python's own libraries: where classes are whose objects hold what they are given
 _REFOLD_OPEN = ("types", "collections", "argparse", "_thread")
+_REFOLD_ORDERED = "collections.OrderedDict"
 _REFOLD_DEEPEST = 12
 _REFOLD_VALUES = 4096  # values of a graph of objects that are looked at
 _REFOLD_LARGEST = 1 << 16  # bytes of an array that are compared before each call
@@ -133,8 +134,12 @@ def _refold_is_number(value: Any) -> bool:
     return known or _refold_of_numpy(value, "generic")
 
 
+def _refold_name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _refold_named(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    return _refold_name_of(type(value))
 
 
 def _refold_is_variable(value: Any) -> bool:
@@ -143,6 +148,17 @@ def _refold_is_variable(value: Any) -> bool:
 
 def _refold_is_deque(value: Any) -> bool:
     return _refold_named(value) == "collections.deque"
+
+
+def _refold_own(value: Any) -> Any:
+    """A copy of a list, dict, set or deque by its built-in class: a class made of one may make what
+    it gives anew each time."""
+    kinds = (c for c in type(value).__mro__ if _refold_name_of(c) == _REFOLD_ORDERED)
+    ordered: Any = next(kinds, None)
+    if ordered is not None and type(value) is not ordered:
+        return ordered((k, dict.__getitem__(value, k)) for k in ordered.__iter__(value))
+    plain: tuple[Any, ...] = (dict, list, set) if ordered is None else ()
+    return next((k for k in plain if isinstance(value, k)), type(value)).copy(value)
 
 
 def _refold_data(value: Any) -> bytes | None:
@@ -179,10 +195,12 @@ def _refold_setting(
     home = _refold_home_of(named)
     # a file's own module has another name once the file is written out
     name = (f"{home}." if home in _REFOLD_HOMES else "") + str(named.__qualname__)
-    if isinstance(value, (list, tuple)) or _refold_is_deque(value):
+    if isinstance(value, tuple):
         inner = list(value)
+    elif isinstance(value, list) or _refold_is_deque(value):
+        inner = list(_refold_own(value))
     elif isinstance(value, (dict, types.MappingProxyType)):
-        inner = [part for item in value.items() for part in item]
+        inner = [part for item in _refold_own(value).items() for part in item]
     elif isinstance(value, (set, frozenset)):
         inner = sorted(value, key=repr)
     elif named is value:
@@ -231,7 +249,7 @@ class _RefoldSeen:
         if data is not None:
             return data, getattr(value, "shape", None)
         if isinstance(value, dict):
-            return {k: value.get(k) for k in self.names}
+            return {k: dict.get(value, k) for k in self.names}
         return _refold_counted(value, self.names)
 
     def __eq__(self, other: object) -> bool:
@@ -258,12 +276,13 @@ def _refold_containers(
     known[id(value)] = value
     pair: tuple[Any, ...] = ()
     inner: Any = ()
+    own: Any
     if isinstance(value, tuple):
         inner = value
     elif isinstance(value, (dict, types.MappingProxyType)):
-        pair, inner = (value, value.copy()), value.values()
+        pair, inner = (value, own := _refold_own(value)), own.values()
     elif isinstance(value, (list, set)) or _refold_is_deque(value):
-        pair, inner = (value, value.copy()), value
+        pair, inner = (value, own := _refold_own(value)), own
     elif isinstance(value, functools.partial):
         inner = (value.func, value.args, value.keywords)
     elif isinstance(value, types.MethodType):
@@ -282,7 +301,7 @@ def _refold_containers(
         seen = _RefoldSeen(value)
         pair = (seen, seen.now())
     elif (fields := _refold_counted(value, names)) is not None:
-        own: Any = getattr(value, "__dict__", None)
+        own = getattr(value, "__dict__", None)
         whole = (
             type(own) is dict
             and own.keys() == fields.keys()

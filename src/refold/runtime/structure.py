@@ -31,6 +31,31 @@ from refold.runtime.settings import (
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
 _REFOLD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+# A library's own hooks, which its forward registers when it is first asked for values inside, and
+# which write these to a global of this name, if forward has set it: by the module that they are of.
+_REFOLD_COLLECTED = {"transformers.utils.output_capturing": "_active_collector"}
+
+
+def _refold_collector(hook: Any) -> Any:
+    """What a library's own hook writes to; None of others, of which nobody knows what they do."""
+    name = _REFOLD_COLLECTED.get(getattr(hook, "__module__", ""), "")
+    return getattr(hook, "__globals__", {}).get(name)
+
+
+def _refold_collectors(model: torch.nn.Module) -> list[Any]:
+    """What hooks of the modules inside a model write to, each once."""
+    parts = (module for path, module in _refold_modules_of(model) if path)
+    hooks = [h for m in parts for holder in _REFOLD_HOOKS for h in getattr(m, holder).values()]
+    found = map(_refold_collector, hooks)
+    return list({id(one): one for one in found if one is not None}.values())
+
+
+def _refold_acts_around(module: torch.nn.Module) -> bool:
+    """Does anything act around a module's forward, or stand in its place? A library's own hook does
+    not while nobody outside of forward collects."""
+    hooks = (hook for holder in _REFOLD_HOOKS for hook in getattr(module, holder).values())
+    collectors = map(_refold_collector, hooks)
+    return "forward" in vars(module) or any(c is None or c.get() is not None for c in collectors)
 
 
 def _refold_held(module: torch.nn.Module) -> str:
@@ -147,7 +172,7 @@ def _refold_difference(
             same = module.training is model.training
             if apart is not None and same is (path in apart):
                 return f"{path} is {'' if same else 'not '}in the same mode as the model"
-            if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+            if _refold_acts_around(module):
                 return f"{path} has hooks or a forward of its own"
         found = _refold_held(module)
         if found != held:
@@ -211,6 +236,8 @@ class _RefoldRows:
             for name in names.get(path, ()):
                 held = vars(module).get(name)
                 alike += _refold_containers(held, names=reached.counted, places=places)
+        for collector in _refold_collectors(model):
+            alike += _refold_containers(collector)
         spaces: dict[int, list[Any]] = {}
         for where, name, value in reached.entries.values():
             if isinstance(where, type):
