@@ -285,10 +285,10 @@ def test_timing_that_fails_leaves_the_rule(tuned, monkeypatch):
 
 def test_memory_is_asked_for_if_one_of_the_ways_shares_tiles():
     target, device = pipeline.target_for("cuda:sm_90", "ieee")
-    module, x = nn.Sequential(nn.Linear(4096, 4096)), torch.randn(4096, 4096)
+    module, x = nn.Sequential(nn.Linear(1024, 2048)), torch.randn(1024, 1024)
     options = Options(measure=False, accuracy=False)
     result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
-    assert default_schedule(WGMMA, 4096, 4096, 4096).splits == 1
+    assert default_schedule(WGMMA, 1024, 2048, 1024).splits == 1
     text = result.text or ""
     assert "UpToRows<256, Schedule<Ieee, Small, 4>>" in text
     assert "rf_size = _refold_kernels.matmul0_workspace_size(" in text

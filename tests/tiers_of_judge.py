@@ -47,12 +47,9 @@ _HONEST = """
 JUDGE: Mapping[str, Row] = {
     "tests/judge/test_candidates.py::test_candidate": Row(
         "All that must be rejected, by the one test that finds it. What must be accepted goes"
-        " through every test, ten times as long; test_copies and test_corpus have more of it.",
-        (
-            "*",
-            "!accept_*",
-            "accept_08_*",
-        ),
+        " through every test, ten times as long; so do copies, a style, and a file of refold's own"
+        " with folds in test_cli.py.",
+        ("*", "!accept_*"),
     ),
     "tests/judge/test_copies.py::test_copy": Row(
         "Each goes through every test: here one that writes, one that remembers, one that shares."

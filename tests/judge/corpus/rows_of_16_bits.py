@@ -1,6 +1,6 @@
 """Rows are numbered with 16 bits.
 
-reference: linear
+reference: narrow
 test: many rows
 status: WRONG_NUMERICS
 """

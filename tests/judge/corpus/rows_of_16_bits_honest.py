@@ -1,6 +1,6 @@
 """Rows are numbered with 31 bits.
 
-reference: linear
+reference: narrow
 test: many rows
 """
 
