@@ -141,6 +141,20 @@ def test_an_attribute_that_nothing_asks_for_costs_no_fast_call():
     assert refold.status(fast).fast
 
 
+def _placed(m: Any, x: Any) -> Any:
+    m.places = x.shape[1]
+    return x * getattr(m, "places", 1)
+
+
+def test_an_attribute_that_forward_itself_sets_costs_no_fast_call():
+    module = module_of(_placed)
+    fast = refold.optimize(module, torch.randn(5, 8), measure=False)
+    for _ in range(2):
+        with torch.no_grad():
+            fast(torch.randn(5, 8))
+        assert refold.status(fast).fast, refold.status(fast).reason
+
+
 def _counted(m: Any, x: Any) -> Any:
     m.held.n += 1
     return x * m.held.n

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import functools
 import re
+import types
 from importlib import resources
 
+import pytest
 import torch
 
 import refold.runtime
 from refold.emit.embed import runtime_text
 from refold.runtime import settings
+from refold.runtime.met import _refold_met
 from refold.runtime.settings import _refold_containers, _refold_setting
 
 
@@ -102,3 +108,75 @@ def test_of_many_values_some_are_looked_at():
     wide = Held(*(Held(Held(i)) for i in range(10_000)))
     assert len(_refold_containers(wide)) < 3 * settings._REFOLD_VALUES
     assert _refold_setting(wide) == _refold_setting(wide)
+
+
+def own(value: object = None, *, named: object = None) -> object:
+    return value, named
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    value: object
+
+
+def around(value: object) -> object:
+    return lambda: value
+
+
+def by_default(value: object) -> object:
+    def inner(held: object = value) -> object:
+        return held
+
+    return inner
+
+
+def by_keyword(value: object) -> object:
+    def inner(*, held: object = value) -> object:
+        return held
+
+    return inner
+
+
+def by_attribute(value: object) -> object:
+    def inner() -> None:
+        """It holds what is set on it."""
+
+    inner.held = value  # type: ignore[attr-defined]
+    return inner
+
+
+def module_with(value: object) -> torch.nn.Module:
+    module = torch.nn.Identity()
+    module.held = value  # type: ignore[assignment]
+    return module
+
+
+HOLDS = {
+    "a closure": around,
+    "a default": by_default,
+    "a keyword's default": by_keyword,
+    "a function's attribute": by_attribute,
+    "a partial's function": functools.partial,
+    "a partial's argument": lambda v: functools.partial(print, v),
+    "a partial's keyword": lambda v: functools.partial(print, end=v),
+    "a bound method": lambda v: types.MethodType(v, 3),
+    "what a method is bound to": lambda v: types.MethodType(print, v),
+    "a tuple": lambda v: (1, v),
+    "a list": lambda v: [1, v],
+    "a set": lambda v: {1, v},
+    "a frozen set": lambda v: frozenset({1, v}),
+    "a deque": lambda v: collections.deque([1, v]),
+    "a dict": lambda v: {"a": v},
+    "an ordered dict": lambda v: collections.OrderedDict(a=v),
+    "a view of a dict": lambda v: types.MappingProxyType({"a": v}),
+    "a module": module_with,
+    "an object": lambda v: types.SimpleNamespace(a=v),
+    "slots": Slots,
+}
+
+
+@pytest.mark.parametrize("name", HOLDS)
+def test_what_is_held_is_met(name: str) -> None:
+    """Alone, and held by what another holds."""
+    for held in (HOLDS[name](own), HOLDS[name](around(own)), around([HOLDS[name](own)])):
+        assert own in set(_refold_met([held], {}))
