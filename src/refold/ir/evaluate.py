@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,10 +39,14 @@ def run(
     leaves: Mapping[Node, torch.Tensor],
     sizes: Mapping[str, int],
     dtype: torch.dtype | None = None,
+    order: Sequence[Node] | None = None,
 ) -> dict[Node, torch.Tensor]:
-    """The value of every node that `roots` need, on tensors padded to rank 5."""
+    """The value of every node that `roots` need, on tensors padded to rank 5.
+
+    order: those nodes, each after its inputs, where the caller has them.
+    """
     done: dict[Node, torch.Tensor] = {}
-    for node in topological(roots):
+    for node in topological(roots) if order is None else order:
         kind = dtype if dtype is not None and node.is_float else node.dtype
         if node.op == "scalar":
             value = concrete(node["value"], sizes)

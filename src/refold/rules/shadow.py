@@ -113,8 +113,9 @@ def losses(
         if marked and not is_safe(rule, instance.found):
             continue
         compared += 1
+        sides = _sides(rule, instance)
         for case in cases:
-            yield from _losses(rule, instance, case, draw, marked)
+            yield from _losses(rule, instance, sides, case, draw, marked)
     raise ProofError(
         f"{rule.name}: expected {instances} instances, {compared} of {tries} draws satisfy its left"
         " side, guard and conditions"
@@ -158,13 +159,43 @@ def _made_safe(rule: Rule, instance: Instance, draw: random.Random) -> Instance:
     return Instance(found, data)
 
 
-def _losses(
-    rule: Rule, instance: Instance, case: str, draw: random.Random, marked: bool
-) -> Iterator[Loss]:
+@dataclass(frozen=True)
+class _Side:
+    """One side of a rule. order: what its roots need, in turn. fixed: whether it follows from
+    parameters alone. folds: what does so, and is read by others or is a root."""
+
+    roots: list[Node]
+    order: list[Node]
+    fixed: Mapping[Node, bool]
+    folds: list[Node]
+
+    @staticmethod
+    def of(roots: list[Node]) -> _Side:
+        order = topological(roots)
+        fixed: dict[Node, bool] = {}
+        for n in order:
+            fixed[n] = _is_fixed(n, fixed)
+        read = {i for n in order if not fixed[n] for i in n.inputs} | set(roots)
+        folds = [n for n in order if n in read and fixed[n] and n.op != "scalar" and n.is_float]
+        return _Side(roots, order, fixed, folds)
+
+
+def _sides(rule: Rule, instance: Instance) -> tuple[_Side, _Side]:
     bound = arguments(rule, instance.found)
-    left = [t.node for t in as_terms(rule.lhs(**bound))]
-    right = [t.node for t in as_terms(rule.rhs(**bound))]
-    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a.is_float]
+    left, right = (as_terms(side(**bound)) for side in (rule.lhs, rule.rhs))
+    return _Side.of([t.node for t in left]), _Side.of([t.node for t in right])
+
+
+def _losses(
+    rule: Rule,
+    instance: Instance,
+    sides: tuple[_Side, _Side],
+    case: str,
+    draw: random.Random,
+    marked: bool,
+) -> Iterator[Loss]:
+    left, right = sides
+    pairs = [(a, b) for a, b in zip(left.roots, right.roots, strict=True) if a.is_float]
     worst = [[0.0, 0.0] for _ in pairs]  # relative errors of the two sides
     shapes = {k: v.shape if isinstance(v, Node) else v for k, v in instance.found.items()}
     factor = FACTOR_OF_PRODUCTS if marked and rule.mark == "cancels" else FACTOR
@@ -174,9 +205,8 @@ def _losses(
         if drawn >= DRAWS and not any(_fails(e, factor) for e in worst):
             return  # the left side may have been lucky in the first draws
         data = _data(instance, case, whole, draw)
-        folds = _folds(right)
-        truth, other = run(left, data, {}, F64), run([*right, *folds], data, {}, F64)
-        if marked and not all(_is_ordinary(n, other[n]) for n in folds):
+        truth, other = (run(s.roots, data, {}, F64, s.order) for s in sides)
+        if marked and not all(_is_ordinary(n, other[n]) for n in right.folds):
             continue  # an emitted file takes the original forward
         eager, made = _run(left, data, False), _run(right, data, True)
         for errors, (a, b) in zip(worst, pairs, strict=True):
@@ -215,16 +245,6 @@ def _is_ordinary(node: Node, value: torch.Tensor) -> bool:
 def _largest(*values: torch.Tensor) -> float:
     known = [v[v.isfinite()].abs() for v in values]
     return max((v.max().item() for v in known if v.numel()), default=0.0)
-
-
-def _folds(roots: list[Node]) -> list[Node]:
-    """What follows from parameters alone and is read by others, or is a root."""
-    order = topological(roots)
-    fixed: dict[Node, bool] = {}
-    for n in order:
-        fixed[n] = _is_fixed(n, fixed)
-    read = {i for n in order if not fixed[n] for i in n.inputs} | set(roots)
-    return [n for n in order if n in read and fixed[n] and n.op != "scalar" and n.is_float]
 
 
 def _is_fixed(node: Node, known: Mapping[Node, bool]) -> bool:
@@ -290,17 +310,15 @@ def _mask(shape: torch.Size, draw: random.Random, generator: torch.Generator) ->
     return (torch.rand(sizes, generator=generator) < 0.3).expand(shape)
 
 
-def _run(roots: list[Node], leaves: Data, folded: bool) -> dict[Node, torch.Tensor]:
-    """The values of `roots` in float32. folded: what follows from parameters alone is computed in
+def _run(side: _Side, leaves: Data, folded: bool) -> dict[Node, torch.Tensor]:
+    """The values of the roots in float32. folded: what follows from parameters alone is computed in
     float64 and rounded once."""
     done: dict[Node, torch.Tensor] = {}
-    fixed: dict[Node, bool] = {}
-    for node in topological(roots):
-        fixed[node] = _is_fixed(node, fixed)
-        non_unit_axes = folded and fixed[node]
-        kind = (F64 if non_unit_axes else F32) if node.is_float else node.dtype
+    for node in side.order:
+        beforehand = folded and side.fixed[node]
+        kind = (F64 if beforehand else F32) if node.is_float else node.dtype
         inner = [done[i] for i in node.inputs]
-        if not non_unit_axes:
+        if not beforehand:
             inner = [v.to(F32) if v.dtype == F64 else v for v in inner]
         if node.op == "scalar":
             value = torch.full((1,) * RANK, concrete(node["value"], {}), dtype=kind)
@@ -312,4 +330,4 @@ def _run(roots: list[Node], leaves: Data, folded: bool) -> dict[Node, torch.Tens
                 attrs["dtype"] = kind
             value = OPS[node.op].run(*inner, **attrs)
         done[node] = value
-    return {n: done[n].to(F32) if n.is_float else done[n] for n in roots}
+    return {n: done[n].to(F32) if n.is_float else done[n] for n in side.roots}
