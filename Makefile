@@ -46,7 +46,10 @@ test-all: TIER = --all
 # In three parts side by side: by themselves, each waits half of its time for workers and compilers.
 # They take about as long as each other (docs/testing.md); what is after the judge's tests has a
 # process of its own. Threads that wait for others must not spin on a core that another part needs.
-AFTER = tests/backend tests/test_random_convolutions.py tests/kernels/test_cpu_product.py
+AFTER = tests/backend tests/test_random_convolutions.py tests/kernels/test_cpu_product.py $(FOLLOWED)
+# what is followed of modules that change: they take no captures that other files make
+FOLLOWED = $(addprefix tests/test_, asked.py changed.py citizen.py forms.py held.py held_code.py \
+	holders.py unchanged.py)
 # tests of prices take the captures of samples that those of families make; strips are emulated
 FIRST = $(addprefix tests/test_, cli.py families.py prices.py strips.py strip_channels.py convolutions.py)
 BESIDE = $(filter-out $(FIRST) $(AFTER), $(wildcard tests/test_*.py))
