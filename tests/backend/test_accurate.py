@@ -294,3 +294,21 @@ def test_a_convolution_reads_images_as_eager_lays_them() -> None:
     with by_plans(), all_ours(), collected() as found:
         torch.testing.assert_close(compiled(model)(x), model(x))
     assert [(g.by, g.reason) for g in found] == [("refold", "it gains by price")]
+
+
+def test_sparse_gradients_are_inductors_and_no_failure() -> None:
+    class Bag(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows, self.head = nn.EmbeddingBag(40, 8, sparse=True, mode="mean"), nn.Linear(8, 3)
+
+        def forward(self, ids: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.head(self.rows(ids, starts)))
+
+    model = Bag()
+    call = torch.randint(0, 40, (10,)), torch.tensor([0, 3, 7])
+    with by_plans(), all_ours(), collected() as found:
+        compiled(model)(*call).sum().backward()
+    assert [g.reason for g in found if "failed" in g.reason] == []
+    expected = torch.autograd.grad(model(*call).sum(), model.rows.weight)[0]
+    torch.testing.assert_close(model.rows.weight.grad.to_dense(), expected.to_dense())

@@ -155,19 +155,6 @@ def test_without_gradients() -> None:
     assert {g.kind for g in found} == {"inference"} and all(g.by == "refold" for g in found)
 
 
-def test_a_second_derivative_is_pytorchs() -> None:
-    model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1))
-    x = batch(wanted=True)
-    for run in (compiled(model), model):
-        with all_ours():
-            (first,) = torch.autograd.grad(run(x).sum(), x, create_graph=run is model)
-        if run is model:
-            first.square().sum().backward()
-    with all_ours(), pytest.raises(RuntimeError, match="double backward"):
-        (first,) = torch.autograd.grad(compiled(model)(x).sum(), x, create_graph=True)
-        first.square().sum().backward()
-
-
 def test_autocast() -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 8))
     other = copy.deepcopy(model)

@@ -29,6 +29,7 @@ def refold(
 
     from refold.backend.joint import with_compared_kept
     from refold.backend.kept import tagged
+    from refold.backend.second import Graph, with_second
 
     asked = BackendOptions.of(options)
     patches = dict(list_mode_options(mode)) if mode else {}
@@ -37,8 +38,12 @@ def refold(
     patches |= with_compared_kept()
     before = torch.compiler.config.cache_key_tag
     inner = functools.partial(_inner, asked, before)
+    trains = torch.is_grad_enabled() and not patches.get("triton.cudagraphs")
+    trains = trains and any(isinstance(v, torch.Tensor) and v.requires_grad for v in inputs)
+    graph = Graph(module) if trains else None
     with tagged(asked):  # AOTAutograd's cache is asked here, for all graphs of the module at once
-        return compile_fx(module, list(inputs), inner, config_patches=patches)
+        run: Any = compile_fx(module, list(inputs), inner, config_patches=patches)
+    return run if graph is None else with_second(run, graph)
 
 
 def _inner(

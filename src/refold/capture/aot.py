@@ -132,6 +132,8 @@ class AotReader(Calls):
         for meta in torch.utils._pytree.tree_leaves(node.meta.get("val")):
             if isinstance(meta, torch.Tensor):
                 self._shape(meta)
+                if meta.layout is not torch.strided:
+                    raise CaptureError("it has a tensor that is not dense")
                 if meta.device != self.device and meta.dim():
                     raise CaptureError(f"tensors lie on {meta.device} and {self.device}")
         source = node.args[0] if node.args else None

@@ -1,0 +1,132 @@
+"""Second derivatives, which a compiled backward has none of: PyTorch's own, of the graph as it was.
+
+AOTAutograd makes one derivative of a graph. Where a gradient is itself to be differentiated
+(`create_graph=True`: a gradient's penalty, an equation's residuals), the graph runs once more by
+PyTorch's own calls, whose gradients have gradients in turn. A graph that draws random numbers or
+writes to its arguments would not be the same again: there PyTorch's error stays.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class _Drawn(Exception):
+    """A random number would be drawn once more."""
+
+
+class _NoDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if torch.Tag.nondeterministic_seeded in function.tags:
+            raise _Drawn
+        return function(*args, **(kwargs or {}))
+
+
+class Graph:
+    """A graph as Dynamo gave it; Inductor changes the one that it compiles."""
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        graph = torch.fx.Graph()
+        graph.output(graph.graph_copy(module.graph, {}))
+        self.module = torch.fx.GraphModule(module, graph)
+
+    def gradients(
+        self, given: Sequence[Any], versions: Sequence[Any], wanted: Sequence[bool], come: Any
+    ) -> tuple[Any, ...] | None:
+        """Gradients that can be differentiated, of each argument; None where nobody can tell.
+        come: the gradients of results."""
+        if len(given) != len(wanted) or _versions(given) != versions:
+            return None
+        try:
+            with torch.enable_grad(), _NoDraws():  # type: ignore[no-untyped-call]
+                results = self.module(*given)
+        except _Drawn:
+            return None
+        results = list(results) if isinstance(results, (tuple, list)) else [results]
+        if len(results) != len(come):
+            return None
+        pairs = [
+            (result, gradient)
+            for result, gradient in zip(results, come, strict=True)
+            if isinstance(result, torch.Tensor) and result.requires_grad and gradient is not None
+        ]
+        sought = [value for value, asked in zip(given, wanted, strict=True) if asked]
+        found = iter(
+            torch.autograd.grad(
+                [result for result, _ in pairs],
+                sought,
+                [gradient for _, gradient in pairs],
+                create_graph=True,
+                allow_unused=True,
+            )
+        )
+        return tuple(next(found) if asked else None for asked in wanted)
+
+
+_VERSION = operator.attrgetter("_version")
+
+
+def _versions(given: Sequence[Any]) -> list[Any]:
+    try:
+        return list(map(_VERSION, given))
+    except (AttributeError, RuntimeError):  # sizes, and tensors of inference mode have none
+        tensors = (v for v in given if isinstance(v, torch.Tensor) and not v.is_inference())
+        return list(map(_VERSION, tensors))
+
+
+def with_second(run: Callable[..., Any], graph: Graph) -> Callable[..., Any]:
+    """A compiled graph whose gradients can be differentiated."""
+
+    @functools.wraps(run)
+    def call(*given: Any) -> Any:
+        results = run(*given)
+        for result in results if isinstance(results, (tuple, list)) else (results,):
+            node = result.grad_fn if isinstance(result, torch.Tensor) else None
+            if node is not None:
+                _note(node, graph, given)
+                break
+        return results
+
+    return call
+
+
+def _note(node: Any, graph: Graph, given: Sequence[Any]) -> None:
+    """Let a result's node know what it was computed of, and its class how to ask."""
+    made = getattr(type(node), "_forward_cls", None)
+    if made is None or torch._C._is_any_autocast_enabled():
+        return
+    if "_refold_first" not in vars(made):
+        if not hasattr(made, "_double_backward") or not _is_plain(made):
+            return
+        made._refold_first = made.backward
+        made.backward = staticmethod(functools.partial(_backward, made))
+    node._refold_graph = graph, given, _versions(given)
+
+
+def _is_plain(made: Any) -> bool:
+    """Does a graph's function take and give what the graph takes and gives?"""
+    known = made.metadata
+    beside = known.num_intermediate_bases, known.num_outputs_aliased, made.maybe_subclass_metadata
+    return not any(beside) and not any(
+        i.mutates_data or i.mutates_metadata for i in known.input_info
+    )
+
+
+def _backward(made: Any, node: Any, *come: Any) -> Any:
+    known = getattr(node, "_refold_graph", None)
+    if known is not None and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        graph, given, versions = known
+        found = graph.gradients(given, versions, node.needs_input_grad, come[0])
+        if found is not None:
+            return found
+    if not torch._C._autograd._get_current_graph_task_keep_graph():
+        node._refold_graph = None  # as autograd frees what it has saved
+    return made._refold_first(node, *come)
