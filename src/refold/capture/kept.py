@@ -39,7 +39,7 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
     held = [v for _, own in attributes for k, v in own.items() if k in _USUAL]
     held = [*(v for v in held if isinstance(v, dict)), *held_in(module), *global_generators()]
     contents = [(v, *known) for v in held if (known := _content(v)) is not None]
-    buffers = [(b, b.clone()) for b in module.buffers() if not b.is_meta]
+    buffers = [(b, b.clone(), b._version) for b in _buffers(module)]
     try:
         yield
     finally:
@@ -56,9 +56,14 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
                     vars(value), vars(value) | {k: content[k] for k in names & content.keys()}
                 )
         with torch.no_grad():
-            for buffer, values in buffers:
-                if not torch.equal(buffer, values):
+            for buffer, values, version in buffers:
+                dense = buffer.layout is torch.strided  # others cannot be compared
+                if not torch.equal(buffer, values) if dense else buffer._version != version:
                     buffer.copy_(values)
+
+
+def _buffers(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    return (b for b in module.buffers() if not b.is_meta)
 
 
 def apart_of(module: torch.nn.Module) -> frozenset[str]:

@@ -344,8 +344,12 @@ def _over(guard: str, paths: Sequence[str]) -> str:
 
 
 def _check_effects(node: torch.fx.Node) -> None:
-    """Raises CaptureError for a call that writes without saying so."""
+    """Raises CaptureError for a call that writes without saying so, and for tensors that are not
+    dense: what memory theirs is nobody could follow."""
     target = node.target
+    values = torch.utils._pytree.tree_leaves(node.meta.get("val")) if node.users else ()
+    if any(isinstance(v, torch.Tensor) and v.layout is not torch.strided for v in values):
+        raise CaptureError("forward computes with a tensor that is not dense")
     if target is torch.ops.aten.instance_norm.default and node.args[3] is not None and node.args[5]:
         raise CaptureError(f"forward writes running statistics of its own accord ({target})")
 

@@ -123,7 +123,8 @@ class Results:
         strides: it knows them where all values lie in the ordinary way."""
         metas = (n.meta.get("val") for n in self.reader.program.graph.nodes)
         values = [v for v in pytree.tree_leaves(list(metas)) if isinstance(v, torch.Tensor)]
-        if all(v.is_contiguous() for v in values):
+        dense = [v for v in values if v.layout is torch.strided]  # others nothing reads
+        if all(v.is_contiguous() for v in dense):
             return itertools.repeat(None)
         # a layer may have another way where no function of PyTorch is watched (attention has)
         unwatched = torch._C.DisableTorchFunction()

@@ -45,7 +45,8 @@ def _elements(node: Node) -> int:
 
 
 def own_bytes(module: torch.nn.Module) -> int:
-    """The bytes of a module's parameters and buffers, each memory once."""
-    tensors = (*module.parameters(), *module.buffers())
+    """The bytes of a module's parameters and buffers that are dense, each memory once."""
+    held = (*module.parameters(), *module.buffers())
+    tensors = [t for t in held if t.layout is torch.strided]
     found = {(t.untyped_storage()._cdata, t.storage_offset(), t.shape): t for t in tensors}
     return sum(t.numel() * t.element_size() for t in found.values())
