@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from torch.utils.checkpoint import CheckpointPolicy
 
+from refold.backend import joint, refold
 from refold.backend.joint import KeepsCompared, keep_compared
+
+from .by_plan import by_plans
+from .steps import all_ours, check, compiled, squares
 
 
 def graph_of(function: Any) -> torch.fx.GraphModule:
@@ -85,3 +91,41 @@ def test_gradients_of_the_largest_channel_are_eagers() -> None:
     got = torch.autograd.grad(fast(x).square().sum(), list(module.parameters()))
     for a, b in zip(got, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3 * float(b.abs().max()))
+
+
+class Queue(nn.Module):
+    """Keys of batches before; the newest stand in the place of the oldest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh())
+        self.register_buffer("keys", torch.randn(8, 5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.body(x)
+        scores = y @ self.keys.clone().detach()
+        with torch.no_grad():
+            self.keys[:, :3] = y[:3].t()
+        return scores.logsumexp(1).mean()
+
+
+@pytest.mark.parametrize("ours", (True, False))
+def test_the_backward_reads_what_the_forward_has_written_over(ours: bool) -> None:
+    """Under torch.compile it reads what the forward has written."""
+    model = Queue()
+    with by_plans():
+        made = compiled if ours else functools.partial(torch.compile, backend=refold)
+        check(model, [[torch.randn(4, 6)] for _ in range(3)], squares, made, kept=None)
+
+
+def test_what_is_written_and_not_needed_later_is_not_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copies = []
+    own = joint.keep_written
+    monkeypatch.setattr(joint, "keep_written", lambda graph: copies.append(own(graph)))
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh())
+    with by_plans(), all_ours():
+        compiled(model)(torch.randn(4, 6)).sum().backward()
+        compiled(Queue())(torch.randn(4, 6)).sum().backward()
+    assert copies == [0, 1]

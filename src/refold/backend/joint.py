@@ -1,14 +1,20 @@
-"""The joint graph of forward and backward, before it is parted: what is compared is kept.
+"""The joint graph of forward and backward, before it is parted: what is compared is kept, and what
+is written over.
 
 The gradient of a largest element goes to where it lies, which the backward finds by comparing:
 `x == amax(x)`, divided by how many there are. The partition may let the backward compute x anew. By
 another kernel than the forward's that may differ in its last digit: no element is the largest one
 then, and the gradient is 0 / 0. So the backward reads the x that the forward has stored.
+
+A buffer that the forward writes in the end, a queue of keys for example, is another one when the
+backward comes. Inductor takes clones of it for what they are copies of. So a backward that needs
+the buffer as it was reads a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -35,11 +41,12 @@ class KeepsCompared(CustomGraphPass):
         for given in self.before:
             given(graph)
         keep_compared(graph)
+        keep_written(graph)
 
     def uuid(self) -> Any:
         """None, which keeps graphs out of the caches, where one of the user's has none."""
         known = [given.uuid() if hasattr(given, "uuid") else None for given in self.before]
-        return None if None in known else ("refold: what is compared is kept", *known)
+        return None if None in known else ("refold: what is compared or written is kept", *known)
 
 
 def keep_compared(graph: torch.fx.Graph) -> int:
@@ -51,6 +58,39 @@ def keep_compared(graph: torch.fx.Graph) -> int:
     for value in found:
         value.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     return len(found)
+
+
+def keep_written(graph: torch.fx.Graph) -> int:
+    """Let all but the write read a copy of each argument that the forward writes and the backward
+    needs; how many."""
+    places = graph.find_nodes(op="placeholder")
+    backward = _behind(n for n in places if "tangents" in n.name)
+    writes = graph.find_nodes(op="call_function", target=_aten.copy_.default)
+    written = dict.fromkeys(w.args[0] for w in writes if w.args[1] not in backward)
+    found = [p for p in written if p.op == "placeholder" and not backward.isdisjoint(_behind([p]))]
+    for place in found:
+        readers = [user for user in place.users if user not in writes]
+        with graph.inserting_before(places[-1].next):
+            copied = graph.call_function(_aten.clone.default, (place,))
+        copied.meta = {**place.meta, "recompute": CheckpointPolicy.MUST_SAVE}
+        if isinstance(value := place.meta.get("val"), torch.Tensor):
+            with torch._guards.detect_fake_mode(value) or contextlib.nullcontext():
+                copied.meta["val"] = value.clone()
+        for reader in readers:
+            reader.replace_input_with(place, copied)
+    return len(found)
+
+
+def _behind(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    """Nodes and all that is computed of them, but for what is written."""
+    found, todo = set(), [*nodes]
+    while todo:
+        node = todo.pop()
+        ends = node.op == "output" or node.target is _aten.copy_.default
+        if node not in found and not ends:
+            found.add(node)
+            todo += node.users
+    return found
 
 
 def with_compared_kept() -> dict[str, Any]:
