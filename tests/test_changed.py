@@ -134,3 +134,33 @@ def test_why_there_are_no_kernels_for_a_form_stands_in_its_status(caplog):
 @pytest.fixture(autouse=True)
 def heard(caplog):
     caplog.set_level(logging.WARNING, "refold")
+
+
+class Branches(nn.Module):
+    """Has kernels in train mode alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        if not self.training and x.sum() > 0:
+            x = -x
+        return torch.softmax(self.layer(x), -1)
+
+
+@pytest.mark.parametrize("why", ("a mode without kernels", "a hook"))
+def test_calls_that_nothing_is_made_for_look_through_nothing(why):
+    fast = refold.optimize(Branches().train(), torch.randn(16, WIDTH), measure=False)
+    assert follows(fast)
+    if why == "a hook":
+        fast.layer.register_forward_hook(lambda *args: None)
+    else:
+        fast.eval()
+    assert not follows(fast)
+    looked = []
+    for space in twin.namespaces(fast):
+        file, own = space._refold_file, space._refold_file.reached
+        file.reached = lambda model, own=own: looked.append(model) or own(model)
+    assert not follows(fast, 3)
+    assert not looked

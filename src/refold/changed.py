@@ -45,10 +45,12 @@ def changed(program: twin.Program, fast: torch.nn.Module) -> str:
     made anew would not be taken either: hooks act around a part, or a part has a forward of its
     own."""
     file, model = program.namespace._refold_file, twin.original(fast)
-    reached = file.reached(model)
     of_mode = [file.modes[name] for name in modes(fast) if name in file.modes]
+    if not of_mode or _acts_around(model):
+        return ""  # known without looking through all that forward reads, at each such call
+    reached = file.reached(model)
     reasons = [file.difference(model, reached, mode) for mode in of_mode]
-    if not reasons or None in reasons or _acts_around(model):
+    if None in reasons:
         return ""
     if all(map(_is_setting, reasons)):
         return _word(SETTINGS, _settings(model, file, reached))
