@@ -43,6 +43,41 @@ CASES = {
         (2, 96, 6, 150),
     ),
     "a window has one row of taps": ("slim", nn.Conv2d(64, 32, 5, padding=2), (2, 64, 5, 390)),
+    "transposed by steps": (
+        "broad",
+        nn.ConvTranspose2d(64, 130, 3, 2, padding=1, output_padding=1),
+        (2, 64, 7, 9),
+    ),
+    "transposed, two taps a phase": (
+        "slim",
+        nn.ConvTranspose2d(40, 64, 4, 2, padding=1, output_padding=1),
+        (3, 40, 9, 9),
+    ),
+    "transposed by unlike steps": (
+        "slim",
+        nn.ConvTranspose2d(40, 40, (5, 4), (3, 1), padding=(2, 0)),
+        (2, 40, 5, 20),
+    ),
+    "transposed volumes by steps": (
+        "broad",
+        nn.ConvTranspose3d(24, 70, 3, 2, padding=1, output_padding=(1, 0, 1)),
+        (2, 24, 3, 4, 5),
+    ),
+    "transposed lines, longer": (
+        "slim",
+        nn.ConvTranspose1d(64, 40, 2, 2, output_padding=1),
+        (3, 64, 150),
+    ),
+    "transposed, spread apart": (
+        "slim",
+        nn.ConvTranspose2d(64, 64, (4, 3), 2, padding=(2, 3), dilation=3, output_padding=1),
+        (2, 64, 9, 6),
+    ),
+    "transposed, one row of taps a window": (
+        "slim",
+        nn.ConvTranspose2d(64, 40, 4, 2, padding=1),
+        (2, 64, 3, 390),
+    ),
     "one tap": ("slim", nn.Conv2d(600, 33, 1), (2, 600, 3, 5)),
     "one place": ("slim", nn.Conv2d(64, 64, 3), (5, 64, 3, 3)),
 }

@@ -73,7 +73,24 @@ class Between(nn.Module):
         return torch.sigmoid(self.last(torch.relu(y + x)))
 
 
+class Upward(nn.Module):
+    """The library's, one by a kernel, a transposed one by another, the library's again."""
+
+    def __init__(self, kernel: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 64, 3, stride=2, padding=1)
+        self.a = nn.Conv2d(64, 72, 3, padding=1)
+        self.up = nn.ConvTranspose2d(72, 64, kernel, 2, padding=1)
+        self.last = nn.Conv2d(64, 33, 3, stride=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.a(torch.relu(self.first(x))))
+        return torch.sigmoid(self.last(torch.relu(self.up(x))))
+
+
 CASES = {
+    "transposed by steps": (Upward(4), (64, 72), "slim"),
+    "transposed by steps, an odd kernel": (Upward(3), (64, 72), "broad"),
     "": (Between(), (64,), "slim"),
     "broad, of features that fill no tile": (Between(100), (64, 100), "broad"),
     "features that are no multiple of four": (Between(70), (64, 70), "slim"),

@@ -151,11 +151,12 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
 
     def by_flat(c: Convolution) -> Algorithm | None:
         kind, each = kind_of(c, allowed), c.features // c.groups
-        if prod(c.kernel) < _TAPS_OF_FLAT or c.pixels < _LEAST_OF_FLAT * places(c):
+        phases = prod(a.phases for a in c.axes)
+        if prod(c.kernel) < _TAPS_OF_FLAT or c.pixels < _LEAST_OF_FLAT * phases * places(c):
             return None
         found = [w for w in candidates(c, kind, features) if w.schedule.kernels is FLAT]
         found = [w for w in found if full(each, w.schedule.sizes[0])]
-        tiles = c.groups * each * places(c) // (128 * 256)
+        tiles = c.groups * each * phases * places(c) // (128 * 256)
         if tiles < PROCESSORS // 2:
             return None
         return min(found, key=lambda w: tile_products(w.schedule, c), default=None)

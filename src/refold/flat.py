@@ -48,6 +48,8 @@ class Convolution(Protocol):
     def axes(self) -> tuple[Axis, ...]: ...
     @property
     def transposed(self) -> bool: ...
+    @property
+    def output_padding(self) -> tuple[int, ...] | None: ...
 
 
 C = TypeVar("C")
@@ -79,21 +81,30 @@ def channels_at_once(channels: int) -> int:
 
 
 def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:
-    """Whether the kernel computes a convolution: by steps of one, in TF32, where no more is padded
-    than the kernel reaches over."""
-    if kind != "tf32" or max(c.strides) > 1:
+    """Whether the kernel computes a convolution: by steps of one, or a transposed one of two phases
+    along the width at most, each of which has taps; in TF32, where no more is padded than the
+    kernel reaches over."""
+    steps_of_one = max(c.strides) == 1
+    if kind != "tf32" or not (steps_of_one or c.transposed) or c.axes[-1].phases > 2:
         return False
-    if any(not 0 <= pad <= a.reach for pad, a in zip(_pads(c), c.axes, strict=True)):
+    if any(not 0 <= pad <= a.far for pad, a in zip(_pads(c), c.axes, strict=True)):
+        return False
+    if any(0 in a.taps or a.padding < 0 for a in c.axes):
         return False
     at_once, high = channels_at_once(c.channels // c.groups), schedule.sizes[0]
-    windows = (2 if high == 128 else 4) * at_once * 2 * (_PLACES + c.axes[-1].reach)
+    wide = _PLACES // c.axes[-1].phases + _pads(c)[-1] + c.axes[-1].most
+    windows = (2 if high == 128 else 4) * at_once * 2 * wide
     return windows + 2 * _LEAST_STAGES * 64 * at_once * 2 <= _SHARED - _FIXED
 
 
 def _pads(c: Convolution) -> list[int]:
-    """Places of zeros before an image along each axis."""
-    axes = zip(c.axes, c.paddings, strict=True)
-    return [a.reach - padding if c.transposed else padding for a, padding in axes]
+    """Places of zeros before an image along each axis: of a transposed one as many as the result's
+    last place sees behind it."""
+    if c.output_padding is None:
+        return list(c.paddings)
+    return [
+        (a.far - a.padding + e) // a.stride for a, e in zip(c.axes, c.output_padding, strict=True)
+    ]
 
 
 def places(c: Convolution) -> int:
@@ -102,12 +113,15 @@ def places(c: Convolution) -> int:
 
 
 def products(schedule: Schedule, c: Convolution) -> float:
-    """Of whole tiles, with processors that idle in the last wave."""
+    """Of whole tiles, with processors that idle in the last wave. A tile of several phases has as
+    many places fewer, and each tap is of one phase."""
     high, wide = schedule.sizes
-    each = channels_at_once(c.channels // c.groups)
-    tiles = c.groups * -(-(c.features // c.groups) // high) * -(-places(c) // wide)
-    depth = -(-(c.channels // c.groups) // each) * each * prod(c.kernel)
-    return -(-tiles // PROCESSORS) * PROCESSORS * high * wide * float(depth)
+    each, together = channels_at_once(c.channels // c.groups), c.axes[-1].phases
+    of_places = -(-places(c) * together // wide) * prod(a.phases for a in c.axes[:-1])
+    tiles = c.groups * -(-(c.features // c.groups) // high) * of_places
+    phases = prod(a.phases for a in c.axes)
+    depth = -(-(c.channels // c.groups) // each) * each * prod(c.kernel) / phases
+    return -(-tiles // PROCESSORS) * PROCESSORS * high * wide * depth
 
 
 def moved(c: Convolution) -> int:

@@ -36,13 +36,23 @@ class Axis:
         return -(-self.made // self.phases)
 
     @property
+    def far(self) -> int:
+        """From the first tap to the last."""
+        return (self.kernel - 1) * self.dilation
+
+    @property
+    def most(self) -> int:
+        """How far behind its own place, of a phase, one sees an image, of all phases."""
+        if not self.transposed:
+            return self.far - self.padding
+        return floor((self.stride - 1 + self.padding) / self.stride)
+
+    @property
     def reach(self) -> int:
         """Elements of an image from the first that a place sees to the last, of all phases."""
-        far = (self.kernel - 1) * self.dilation
         if not self.transposed:
-            return far
-        first = ceil((self.padding - far) / self.stride)
-        return floor((self.stride - 1 + self.padding) / self.stride) - first
+            return self.far
+        return self.most - ceil((self.padding - self.far) / self.stride)
 
     def seen(self, places: int) -> int:
         """Elements of an image that so many places see."""

@@ -1,4 +1,4 @@
-// Convolution on Hopper, of stride 1, of many products a sum: an implicit product whose kernels are streamed.
+// Convolution on Hopper, of stride 1 or transposed, of many products a sum: an implicit product whose kernels are streamed.
 //
 // Why: strips (convolution_strips.cuh) hold all kernels of their features in shared memory, which more than some 64 channels
 // of 3 x 3 do not fit. Here kernels come stage after stage, and images are read as one long row of places (flat_images.cuh):
@@ -24,6 +24,10 @@
 //   window 0 there | tap 0 there: 8 wgmma | tap 1 there: 8 wgmma, tap 0 done, its slot released | ... | epilogue
 // All products of a tile are one chain. Where kernels are high and images wide, a window has one row of taps.
 //
+// Transposed ones by steps: phases along the depth and the height are tiles of their own, of those taps that such a phase
+// has. Two phases along the width are one tile of 128 places: each has half of the sums, and taps alternate between them, so
+// that a lane has four results next to each other.
+//
 // Elements that are not finite are computed again as convolution_sm80.cuh does; so are all of an image without a scale.
 #pragma once
 #include "convolution.cuh"
@@ -32,6 +36,7 @@
 namespace rf {
 
 constexpr int kFlatBarrier = 1;  // and 2: of a consumer's 128 threads
+constexpr int kBothSums = 2;     // of phases 0 and 1
 
 template <class S> struct FlatStorage {
   FlatTable tables[2];
@@ -50,34 +55,44 @@ struct SlotCursor {
   }
 };
 
-// What a consumer computes at a time: 64 features of 256 places. All that a block has, one after the other.
+// What a consumer computes at a time: 64 features of 256 places of a result. All that a block has, one after the other.
 template <class S, class W> struct FlatItems {
   using Shape = FlatShape<S, W>;
+  static constexpr int kOfPlaces = W::kGroups * Shape::kFeatureTiles * Shape::kPhases;
   const FlatLaunch& l;
   int consumer;
   long item;
   RF_FN FlatItems(const FlatLaunch& l, int consumer)
       : l(l), consumer(consumer), item(S::kShared ? blockIdx.x : 2L * blockIdx.x + consumer) {}
-  RF_FN bool there() const { return item < l.tiles * W::kGroups * Shape::kFeatureTiles; }
+  RF_FN bool there() const { return item < l.tiles * kOfPlaces; }
   RF_FN void next() { item += S::kShared ? long(gridDim.x) : 2L * gridDim.x; }
   // Tiles of the same places follow one another, so that their windows are read from a cache.
-  RF_FN int tile() const { return static_cast<int>(item % (W::kGroups * Shape::kFeatureTiles)); }
+  RF_FN int of_places() const { return static_cast<int>(item % kOfPlaces); }
+  RF_FN int deep() const { return of_places() % Shape::kPhases / Shape::High::kPhases; }  // phases
+  RF_FN int high() const { return of_places() % Shape::High::kPhases; }
+  RF_FN int tile() const { return of_places() / Shape::kPhases; }
   RF_FN int group() const { return tile() / Shape::kFeatureTiles; }
   RF_FN int half() const {  // of the group's tiles of 64 features
     const int tile_of_group = tile() % Shape::kFeatureTiles;
     return S::kShared ? 2 * tile_of_group + consumer : tile_of_group;
   }
-  RF_FN long place0() const { return item / (W::kGroups * Shape::kFeatureTiles) * kFlatPlaces; }
+  RF_FN long place0() const { return item / kOfPlaces * Shape::kPlaces; }
+  RF_FN int rows() const { return l.all_rows ? Shape::High::count(high()) : 1; }  // of taps, of a window
 };
 
-// Windows of an item in the order in which they are used: of taps along the depth and the height, and of channels.
-template <class S, class W, class Use> RF_FN void for_windows(const FlatLaunch& l, const Use& use) {
+// Windows of an item in the order in which they are used: use(tap along the depth, the first of taps along the height, chunk
+// of channels).
+template <class S, class W, class Use> RF_FN void for_windows(const FlatItems<S, W>& items, const Use& use) {
+  using Shape = FlatShape<S, W>;
+  const int deep_phase = items.deep(), high_phase = items.high(), rows = items.rows();
+  const int deep_taps = Shape::Deep::count(deep_phase), high_taps = Shape::High::count(high_phase);
 #pragma unroll 1
-  for (int deep = 0; deep < W::Deep::kKernel; deep++)
+  for (int deep = 0; deep < deep_taps; deep++)
 #pragma unroll 1
-    for (int high = 0; high < W::High::kKernel; high += l.rows_at_once)
+    for (int high = 0; high < high_taps; high += rows)
 #pragma unroll 1
-      for (int chunk = 0; chunk < FlatShape<S, W>::kChunks; chunk++) use(deep, high, chunk);
+      for (int chunk = 0; chunk < Shape::kChunks; chunk++)
+        use(Shape::Deep::tap(deep_phase, deep), Shape::High::tap(high_phase, high), chunk);
 }
 
 template <class S, class W> RF_FN void load_stages(const FlatLaunch& l, FlatStorage<S>& shared, uint32_t kernels, int consumer) {
@@ -87,16 +102,21 @@ template <class S, class W> RF_FN void load_stages(const FlatLaunch& l, FlatStor
 #pragma unroll 1
   for (FlatItems<S, W> items(l, consumer); items.there(); items.next()) {
     const long tile = (long(items.group()) * Shape::kHalves + items.half()) * Shape::kChunks;
-    for_windows<S, W>(l, [&](int deep, int high, int chunk) {
-      const int tap0 = (deep * W::High::kKernel + high) * W::Wide::kKernel;
-      const unsigned char* from = l.kernels + ((tile + chunk) * W::kTaps + tap0) * Shape::kStageBytes;
+    const int rows = items.rows();
+    for_windows(items, [&](int deep, int high, int chunk) {
+      const unsigned char* of_chunk = l.kernels + (tile + chunk) * W::kTaps * Shape::kStageBytes;
 #pragma unroll 1
-      for (int tap = 0; tap < l.rows_at_once * W::Wide::kKernel; tap++, from += Shape::kStageBytes) {
-        const uint32_t barrier = full + kMbarrierBytes * cursor.slot;
-        mbarrier_wait(empty + kMbarrierBytes * cursor.slot, cursor.round ^ 1);
-        mbarrier_arrive_expect_tx(barrier, Shape::kStageBytes);
-        bulk_load(kernels + cursor.slot * Shape::kStageBytes, from, Shape::kStageBytes, barrier);
-        cursor.next(l.slots);
+      for (int row = 0; row < rows; row++) {
+        const int tap0 = (deep * W::High::kKernel + high + row * Shape::High::kApart) * W::Wide::kKernel;
+        const unsigned char* from = of_chunk + long(tap0) * Shape::kStageBytes;
+#pragma unroll 1
+        for (int tap = 0; tap < W::Wide::kKernel; tap++, from += Shape::kStageBytes) {
+          const uint32_t barrier = full + kMbarrierBytes * cursor.slot;
+          mbarrier_wait(empty + kMbarrierBytes * cursor.slot, cursor.round ^ 1);
+          mbarrier_arrive_expect_tx(barrier, Shape::kStageBytes);
+          bulk_load(kernels + cursor.slot * Shape::kStageBytes, from, Shape::kStageBytes, barrier);
+          cursor.next(l.slots);
+        }
       }
     });
   }
@@ -112,13 +132,14 @@ template <class S, class W> RF_FN void load_windows(const FlatLaunch& l, FlatSto
   for (FlatItems<S, W> items(l, consumer); items.there(); items.next()) {
     const long place0 = items.place0();
     const long group0 = long(items.group()) * Shape::kOctets;
-    for_windows<S, W>(l, [&](int deep, int high, int chunk) {
+    const int deep_phase = items.deep(), high_phase = items.high();
+    for_windows(items, [&](int deep, int high, int chunk) {
       const uint32_t barrier = full + kMbarrierBytes * cursor.slot;
       mbarrier_wait(empty + kMbarrierBytes * cursor.slot, cursor.round ^ 1);
       mbarrier_arrive_expect_tx(barrier, kOctets * octet_bytes);
-      // of one row of taps, where that one sees the row's least
-      const int high_shift = l.rows_at_once == 1 ? Shape::High::shift(high) : 0;
-      const long first = place0 + long(Shape::Deep::shift(deep)) * l.slice + long(high_shift) * l.pitch;
+      // of all rows of taps, where the first of them sees it
+      const int high_shift = l.all_rows ? Shape::High::least(high_phase) : Shape::High::shift(high_phase, high);
+      const long first = place0 + long(Shape::Deep::shift(deep_phase, deep)) * l.slice + long(high_shift) * l.pitch;
       const unsigned char* from = l.images + ((group0 + chunk * kOctets) * l.places + first) * 16;
       const uint32_t to = windows + cursor.slot * kOctets * octet_bytes;
 #pragma unroll 1
@@ -128,11 +149,30 @@ template <class S, class W> RF_FN void load_windows(const FlatLaunch& l, FlatSto
   }
 }
 
+template <int Phase> struct SumsOf {
+  static constexpr int value = Phase;
+};
+
+// The products of a stage of kernels and of places from `b` on: 128 for the sums of one phase, or 256 for both. add: to what
+// is there; else they are the first.
+template <class S, int Phase>
+RF_FN void multiply_stage(float (&acc)[2][64], const CoreMatrices& a, const CoreMatrices& b, int octet_bytes, bool (&add)[2]) {
+  constexpr int kBegin = Phase == kBothSums ? 0 : Phase, kEnd = Phase == kBothSums ? 2 : Phase + 1;
+#pragma unroll
+  for (int octet = 0; octet < S::kChannels / 8; octet += 2)
+#pragma unroll
+    for (int i = kBegin; i < kEnd; i++) {
+      wgmma_plain(acc[i], a.at(octet * kFlatFeatures * 16), b.at(octet * octet_bytes + (i - kBegin) * 128 * 16), add[i]);
+      add[i] = true;
+    }
+}
+
 template <class S, class Body>
 RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& shared, uint32_t kernels, uint32_t windows,
                         int consumer) {
   using W = typename Body::Window;
   using Shape = FlatShape<S, W>;
+  constexpr int kTogether = Shape::kTogether;
   const int queue = S::kShared ? 0 : consumer, thread = threadIdx.x % kWarpgroupThreads, warp = thread / 32, lane = thread % 32;
   const uint32_t kernels_full = shared_address(shared.kernels_full[consumer]);
   const uint32_t kernels_empty = shared_address(shared.kernels_empty[consumer]);
@@ -144,7 +184,7 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
 #pragma unroll 1
   for (FlatItems<S, W> items(l, consumer); items.there(); items.next()) {
     named_barrier_sync(kFlatBarrier + consumer, kWarpgroupThreads);  // nobody reads the table of the tile before
-    fill_table<W>(l, table, items.place0(), thread);
+    fill_table<Shape>(l, table, items.place0(), items.deep(), items.high(), thread);
     const int group = items.group(), feature0 = kFlatFeatures * items.half() + 16 * warp;
     float of_feature[2];
 #pragma unroll
@@ -152,37 +192,50 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
       const int feature = feature0 + 8 * h + lane / 4;
       of_feature[h] = feature < W::kFeatures ? l.of.unscale[group * W::kFeatures + feature] : 0.0f;
     }
-    float acc[2][64];
-    bool add = false;
+    float acc[2][64];  // the second: further places, or the other phase
+    bool add[2] = {false, false};
     int used_window = -1, used_stage = -1;  // those of the products that are under way
-    for_windows<S, W>(l, [&](int, int, int) {
+    const int high_phase = items.high(), rows = items.rows();
+    const int least = l.all_rows ? Shape::High::least(high_phase) : 0;
+    for_windows(items, [&](int, int high, int) {
       mbarrier_wait(windows_full + kMbarrierBytes * of_windows.slot, of_windows.round);
       const uint32_t window = windows + of_windows.slot * (S::kChannels / 8) * octet_bytes;
-#pragma unroll 1
-      for (int high = 0; high < l.rows_at_once; high++)
-#pragma unroll 1
-        for (int wide = 0; wide < W::Wide::kKernel; wide++) {
-          const int high_shift = l.rows_at_once == 1 ? 0 : Shape::High::shift(high) * l.pitch;
-          const CoreMatrices a(kernels + of_kernels.slot * Shape::kStageBytes, kFlatFeatures * 16);
-          const CoreMatrices b(window + (high_shift + Shape::Wide::shift(wide)) * 16, octet_bytes);
-          mbarrier_wait(kernels_full + kMbarrierBytes * of_kernels.slot, of_kernels.round);
-          wgmma_fence();
-#pragma unroll
-          for (int octet = 0; octet < S::kChannels / 8; octet += 2) {
-            wgmma_plain(acc[0], a.at(octet * kFlatFeatures * 16), b.at(octet * octet_bytes), add);
-            wgmma_plain(acc[1], a.at(octet * kFlatFeatures * 16), b.at(octet * octet_bytes + 128 * 16), add);
-            add = true;
-          }
-          wgmma_commit_group();
-          wgmma_wait_group<1>();  // those of the tap before are done
-          if (lane == 0) {
-            if (used_stage >= 0) mbarrier_arrive(kernels_empty + kMbarrierBytes * used_stage);
-            if (used_window >= 0 && used_window != of_windows.slot)
-              mbarrier_arrive(windows_empty + kMbarrierBytes * used_window);
-          }
-          used_stage = of_kernels.slot, used_window = of_windows.slot;
-          of_kernels.next(l.slots);
+      // The products of the next stage, of a tap that sees places so many further on
+      const auto multiply = [&](int shift, auto phase) {
+        const CoreMatrices a(kernels + of_kernels.slot * Shape::kStageBytes, kFlatFeatures * 16);
+        const CoreMatrices b(window + shift * 16, octet_bytes);
+        mbarrier_wait(kernels_full + kMbarrierBytes * of_kernels.slot, of_kernels.round);
+        wgmma_fence();
+        multiply_stage<S, decltype(phase)::value>(acc, a, b, octet_bytes, add);
+        wgmma_commit_group();
+        wgmma_wait_group<1>();  // those of the tap before are done
+        if (lane == 0) {
+          if (used_stage >= 0) mbarrier_arrive(kernels_empty + kMbarrierBytes * used_stage);
+          if (used_window >= 0 && used_window != of_windows.slot)
+            mbarrier_arrive(windows_empty + kMbarrierBytes * used_window);
         }
+        used_stage = of_kernels.slot, used_window = of_windows.slot;
+        of_kernels.next(l.slots);
+      };
+#pragma unroll 1
+      for (int row = 0; row < rows; row++) {
+        const int tap = high + row * Shape::High::kApart;
+        const int high_shift = l.all_rows ? (Shape::High::shift(high_phase, tap) - least) * l.pitch : 0;
+        if constexpr (kTogether == 1) {
+#pragma unroll 1
+          for (int wide = 0; wide < W::Wide::kKernel; wide++)
+            multiply(high_shift + Shape::Wide::shift(0, wide), SumsOf<kBothSums>{});
+        } else {
+          constexpr int kFirst = Shape::Wide::first_of(0) == 0 ? 0 : 1;  // the phase of even taps
+          const auto even = [&](int wide) { multiply(high_shift + Shape::Wide::shift(kFirst, wide), SumsOf<kFirst>{}); };
+#pragma unroll 1
+          for (int wide = 0; wide + 1 < W::Wide::kKernel; wide += 2) {
+            even(wide);
+            multiply(high_shift + Shape::Wide::shift(1 - kFirst, wide + 1), SumsOf<1 - kFirst>{});
+          }
+          if constexpr (W::Wide::kKernel % 2 == 1) even(W::Wide::kKernel - 1);
+        }
+      }
       of_windows.next(S::kWindows);
     });
     wgmma_wait_group<0>();
@@ -197,24 +250,20 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
     named_barrier_sync(kFlatBarrier + consumer, kWarpgroupThreads);  // the table is there
     if (feature0 >= W::kFeatures) continue;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
+    for (int half = 0; half < 2; half++) {  // of the places
+      float sums[64];
 #pragma unroll
-      for (int j = 0; j < 16; j++) {
-        const float2 of_place = *reinterpret_cast<const float2*>(&table.unscale[128 * half + 8 * j + 2 * (lane % 4)]);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          acc[half][4 * j + 2 * h] *= of_place.x * of_feature[h];
-          acc[half][4 * j + 2 * h + 1] *= of_place.y * of_feature[h];
-        }
-      }
-      if (__any_sync(kFullMask, !all_finite(acc[half])))
-        repair_flat<W, Body::kGivenLast>(l, acc[half], table, 128 * half, group, feature0, lane);
+      for (int i = 0; i < 64; i++) sums[i] = kTogether == 1 ? acc[half][i] : acc[i / 32][32 * half + i % 32];
+      const int place0 = kFlatPlaces / 2 * half;
+      undo_scales<kTogether>(sums, table, place0, of_feature, lane);
+      if (__any_sync(kFullMask, !all_finite(sums)))
+        repair_flat<W, kTogether, Body::kGivenLast>(l, sums, table, place0, group, feature0, lane);
       if constexpr (Body::kMakesLast) {
-        store_flat_last(l, body, acc[half], table, 128 * half, group, feature0, lane);
+        store_flat_last<kTogether>(l, body, sums, table, place0, group, feature0, lane);
       } else {
         if constexpr (!Body::kLong)
-          values_flat(body, acc[half], table, 128 * half, group, feature0, lane, l.of.images.places);
-        store_flat(l, body, acc[half], table, shared.stage[4 * consumer + warp], 128 * half, group, feature0, lane);
+          values_flat<kTogether>(body, sums, table, place0, group, feature0, lane, l.of.images.places);
+        store_flat<kTogether>(l, body, sums, table, shared.stage[4 * consumer + warp], place0, group, feature0, lane);
       }
     }
   }
@@ -287,16 +336,18 @@ Error flat_launch_of(FlatLaunch& l, const float* x, const float* w, long count, 
     return error("images of %ld x %ld x %ld: more than 2^31 - 1 places with what is padded", deep, high, wide);
   l.pitch = int(pitch), l.slice = int(slice), l.image = int(image), l.count = int(count);
   l.blocks = int(blocks_of(image, kConvertPlaces));
-  const long last = (count - 1) * image + (m.made_deep - 1L) * slice + (m.made_high - 1L) * pitch + m.made_wide - 1;
-  l.tiles = last / kFlatPlaces + 1;
-  const long reach_wide = Shape::Wide::kReach, reach_high = Shape::High::kReach * pitch;
-  l.places = l.tiles * kFlatPlaces + Shape::Deep::kReach * slice + reach_high + reach_wide;
+  using P = Phases<W>;
+  const auto last_of = [](int made, int phases) { return (made - 1L) / phases; };  // place of an axis
+  const long last = (count - 1) * image + last_of(m.made_deep, P::Deep::kPhases) * slice +
+                    last_of(m.made_high, P::High::kPhases) * pitch + last_of(m.made_wide, P::Wide::kPhases);
+  l.tiles = last / Shape::kPlaces + 1;
+  const long reach_wide = Shape::Wide::kReach, span_high = Shape::High::kSpan * pitch;
+  l.places = l.tiles * Shape::kPlaces + Shape::Deep::kReach * slice + Shape::High::kReach * pitch + reach_wide;
   constexpr long kMost = 232448 - kFlatFixed<S>, kEach = long(S::kQueues) * S::kWindows * S::kChannels * 2;
   constexpr int kLeastSlots = 3;
   const auto slots = [&](long window) { return (kMost - kEach * window) / (2 * Shape::kStageBytes); };
-  l.rows_at_once = W::High::kKernel, l.window = int(kFlatPlaces + reach_high + reach_wide);
-  if (reach_high > kMost || slots(l.window) < kLeastSlots)
-    l.rows_at_once = 1, l.window = int(kFlatPlaces + reach_wide);
+  l.all_rows = true, l.window = int(Shape::kPlaces + span_high + reach_wide);
+  if (span_high > kMost || slots(l.window) < kLeastSlots) l.all_rows = false, l.window = int(Shape::kPlaces + reach_wide);
   l.slots = int(slots(l.window) < S::kMostSlots ? slots(l.window) : S::kMostSlots);
   return l.slots < kLeastSlots ? error("a window of %d channels does not fit shared memory", S::kChannels) : nullptr;
 }
@@ -349,7 +400,7 @@ Error flat(const Body& body, const float* x, const float* w, long count, long de
   auto* kernel = convolution_flat<S, Body>;
   RF_TRY(allow_shared(kernel, 232448, device, allowed));
   const size_t shared = kFlatFixed<S> + 2L * l.slots * Shape::kStageBytes + long(S::kQueues) * S::kWindows * S::kChannels * 2 * l.window;
-  const long items = l.tiles * W::kGroups * Shape::kFeatureTiles, blocks = S::kShared ? items : blocks_of(items, 2);
+  const long items = l.tiles * FlatItems<S, W>::kOfPlaces, blocks = S::kShared ? items : blocks_of(items, 2);
   const unsigned grid = static_cast<unsigned>(blocks < device.processors ? blocks : device.processors);
   return launch(kernel, grid, S::kThreads, shared, stream, LaunchMode::overlapping, "launching the convolution", l, body);
 }

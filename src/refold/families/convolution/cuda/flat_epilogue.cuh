@@ -11,8 +11,8 @@
 
 namespace rf {
 
-struct FlatTable {
-  int2 at[kFlatPlaces];  // image, place of a result; -1: none
+struct FlatTable {  // of the places of a result
+  int2 at[kFlatPlaces];  // image, place; -1: none
   float unscale[kFlatPlaces];
 };
 
@@ -28,27 +28,30 @@ template <class V, class T> RF_FN V along(const T* p, long offset, FlatAt at) { 
 template <class V, class T> RF_FN V in_other_order(const T* p, FlatAt at) { return read_one(p + at.other); }
 template <class T> RF_FN void put(T* p, long, FlatAt at, Real v) { write_one(p + at.here, v); }
 
-// What places of a tile are of images.
-template <class W> RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, long place0, int thread) {
+// What places of a tile are of images: those of phases along the width next to each other.
+template <class Shape> RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, long place0, int deep, int high, int thread) {
+  constexpr int kTogether = Shape::kTogether;
   const Images& images = l.of.images;
 #pragma unroll 1
   for (int i = thread; i < kFlatPlaces; i += kWarpgroupThreads) {
-    const FlatPlace at(l, place0 + i);
-    const bool there = at.image < l.count && at.deep < images.made_deep && at.high < images.made_high && at.wide < images.made_wide;
-    const int place = (at.deep * images.made_high + at.high) * images.made_wide + at.wide;
+    const FlatPlace at(l, place0 + i / kTogether);
+    const int d = at.deep * Shape::Deep::kPhases + deep, h = at.high * Shape::High::kPhases + high;
+    const int w = at.wide * kTogether + i % kTogether;
+    const bool there = at.image < l.count && d < images.made_deep && h < images.made_high && w < images.made_wide;
+    const int place = (d * images.made_high + h) * images.made_wide + w;
     table.at[i] = make_int2(there ? static_cast<int>(at.image) : 0, there ? place : -1);
     table.unscale[i] = there ? l.ranges[at.image].unscale() : 0.0f;
   }
 }
 
 // Elements that are not finite once more, in plain fp32. It is rare: one value of each lane after the other.
-template <class W, bool Last>
+template <class W, int Together, bool Last>
 RF_FN void repair_flat(const FlatLaunch& l, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
   const Images& images = l.of.images;
 #pragma unroll 1
   for (int i = 0; i < 64; i++) {
     const int feature = feature0 + fragment_feature(i, lane);
-    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
+    const int2 at = table.at[place0 + fragment_place<Together>(i, lane)];
     float v[1] = {acc[0]};
     const bool there = at.y >= 0 && feature < W::kFeatures;
     const int channel = group * W::kFeatures + feature;
@@ -85,7 +88,7 @@ template <class W, bool Last> RF_FN FlatAt flat_at(int2 at, int channel, int pla
 // 16 features of 128 places whose channels lie last, straight from registers: eight lanes have eight features next to each
 // other of a place, so that an instruction stores four sectors of 32 bytes, whole. A lane has two of a place's features, eight
 // apart, whose addresses are computed once.
-template <class Body>
+template <int Together, class Body>
 RF_FN void store_flat_last(const FlatLaunch& l, const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group,
                            int feature0, int lane) {
   using W = typename Body::Window;
@@ -94,7 +97,7 @@ RF_FN void store_flat_last(const FlatLaunch& l, const Body& body, float (&acc)[6
   const bool there[2] = {kWhole || feature < W::kFeatures, kWhole || feature + 8 < W::kFeatures};
   // use(h, row, channel, address, stored) for each of the two features, if there is one; stored: whether the place is one
   const auto for_two = [&](int i, const auto& use) {
-    const int2 at = table.at[place0 + fragment_place<1>(i, lane)];
+    const int2 at = table.at[place0 + fragment_place<Together>(i, lane)];
     const FlatAt first = flat_at<W, true>(at, channel, places);
     const long row = pixel_of(at, places);
     if (there[0]) use(0, row, channel, first, at.y >= 0);
@@ -147,19 +150,46 @@ template <class Body> RF_FN float value_flat(const Body& body, float v, int2 at,
 }
 
 // What follows on each element, in registers, so that what belongs to a feature is read once.
-template <class Body>
+template <int Together, class Body>
 RF_FN void values_flat(const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane,
                        int places) {
   using W = typename Body::Window;
 #pragma unroll
   for (int i = 0; i < 64; i++) {
     const int channel = group * W::kFeatures + min(feature0 + fragment_feature(i, lane), W::kFeatures - 1);
-    acc[i] = value_flat(body, acc[i], table.at[place0 + fragment_place<1>(i, lane)], channel, places);
+    acc[i] = value_flat(body, acc[i], table.at[place0 + fragment_place<Together>(i, lane)], channel, places);
+  }
+}
+
+// What a lane has of 64 places of a feature: two places of each eight, of two phases four of each sixteen.
+template <int Together>
+RF_FN void lay_down(float* row, const float (&acc)[64], int piece, int h, int lane) {
+#pragma unroll
+  for (int j = 0; j < 8 / Together; j++) {
+    const int i = 32 / Together * piece + 4 * j + 2 * h;
+    if constexpr (Together == 1)
+      *reinterpret_cast<float2*>(&row[8 * j + 2 * (lane % 4)]) = make_float2(acc[i], acc[i + 1]);
+    else
+      *reinterpret_cast<float4*>(&row[16 * j + 4 * (lane % 4)]) = make_float4(acc[i], acc[32 + i], acc[i + 1], acc[33 + i]);
+  }
+}
+
+// Undoes the scales of 64 sums, of images and of their two features.
+template <int Together>
+RF_FN void undo_scales(float (&acc)[64], const FlatTable& table, int place0, const float (&of_feature)[2], int lane) {
+#pragma unroll
+  for (int i = 0; i < 64; i += 2) {
+    const float* from = &table.unscale[place0 + fragment_place<Together>(i, lane)];
+    float2 of_place;
+    if constexpr (Together == 1) of_place = *reinterpret_cast<const float2*>(from);
+    else of_place = make_float2(from[0], from[2]);
+    acc[i] *= of_place.x * of_feature[i / 2 % 2];
+    acc[i + 1] *= of_place.y * of_feature[i / 2 % 2];
   }
 }
 
 // 16 features of 128 places, from registers to memory. feature0: of the group. Long bodies are computed here, few at a time.
-template <class Body>
+template <int Together, class Body>
 RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[64], const FlatTable& table, Stage<64>& stage,
                       int place0, int group, int feature0, int lane) {
   using W = typename Body::Window;
@@ -169,11 +199,7 @@ RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[
   for (int piece = 0; piece < 2; piece++)
 #pragma unroll
     for (int h = 0; h < 2; h++) {  // of eight features
-#pragma unroll
-      for (int j = 0; j < 8; j++) {
-        const int i = 32 * piece + 4 * j + 2 * h;
-        *reinterpret_cast<float2*>(&stage.at[lane / 4][8 * j + 2 * (lane % 4)]) = make_float2(acc[i], acc[i + 1]);
-      }
+      lay_down<Together>(stage.at[lane / 4], acc, piece, h, lane);
       __syncwarp();
 #pragma unroll 1
       for (int along = lane; along < 64; along += 32) {

@@ -20,7 +20,7 @@
 
 namespace rf {
 
-constexpr int kFlatFeatures = 64, kFlatPlaces = 256;  // of a tile of a warpgroup
+constexpr int kFlatFeatures = 64, kFlatPlaces = 256;  // of a tile of a warpgroup; places of a result
 constexpr int kConvertThreads = 256, kConvertWarps = kConvertThreads / 32;
 constexpr int kConvertPlaces = 32;  // of a block
 
@@ -33,19 +33,30 @@ template <class M, class Tile, int Channels> struct Flat {
   static constexpr int kChannels = Channels, kQueues = kShared ? 1 : 2, kWindows = 2, kMostSlots = 8;
 };
 
-// One axis: how many places of zeros lie between images, and where a tap sees them.
-template <class A, bool Transposed> struct FlatAxis {
+// One axis: how many places of zeros lie between images, and where a tap of a phase sees them.
+template <class A, bool Transposed> struct FlatAxis : AxisPhases<A, Transposed> {
   using Axis = AxisPhases<A, Transposed>;
-  static_assert(A::kStride == 1, "steps of one");
-  static constexpr int kPad = -Axis::kLeast, kReach = Axis::kMost - Axis::kLeast;
+  static_assert(Transposed || A::kStride == 1, "steps of one, but for transposed ones");
+  static_assert(!Axis::has_empty(), "each phase has taps");
+  // As many as the last place of a result sees behind its image, which are not fewer than the first sees before it.
+  static constexpr int kPad =
+      Transposed ? Axis::floor_of(Axis::kReach - A::kPadding + A::kExtra, A::kStride) : int(A::kPadding);
+  static constexpr int kReach = Axis::kMost + kPad;  // of all taps of all phases
   static_assert(kPad >= 0 && kPad <= kReach, "refold/flat.py refuses others");
-  static RF_FN int shift(int tap) { return Axis::at(0, tap) + kPad; }
+  static constexpr int kMostTaps = (A::kKernel + Axis::kApart - 1) / Axis::kApart;  // of a phase
+  static constexpr int kSpan = (kMostTaps - 1) * A::kDilation;  // from the first of a phase's taps to its last
+  static RF_FN int tap(int phase, int j) { return Axis::first(phase) + j * Axis::kApart; }
+  static RF_FN int shift(int phase, int tap) { return Axis::at(phase, tap) + kPad; }
+  static RF_FN int least(int phase) { return Transposed ? shift(phase, tap(phase, Axis::count(phase) - 1)) : 0; }
 };
 
 template <class S, class W> struct FlatShape {
   using Deep = FlatAxis<typename W::Deep, W::kTransposed>;
   using High = FlatAxis<typename W::High, W::kTransposed>;
   using Wide = FlatAxis<typename W::Wide, W::kTransposed>;
+  static constexpr int kTogether = Wide::kPhases, kPhases = Deep::kPhases * High::kPhases;  // of a tile; of tiles of the same places
+  static_assert(kTogether <= 2, "refold/flat.py refuses others");
+  static constexpr int kPlaces = kFlatPlaces / kTogether;  // of a tile
   static constexpr int kChunks = (W::kChannels + S::kChannels - 1) / S::kChannels, kOctets = kChunks * S::kChannels / 8;
   static constexpr int kFeatureTiles = (W::kFeatures + S::kTileRows - 1) / S::kTileRows;  // of a group
   static constexpr int kHalves = kFeatureTiles * S::kTileRows / kFlatFeatures;             // tiles of 64 of a group
@@ -60,10 +71,10 @@ struct FlatLaunch {
   int count, blocks;        // images; blocks that convert one of them
   int pitch, slice, image;  // places from a row, a plane, an image to the next
   int window;               // places of a window
-  int rows_at_once;         // of kernels: 1, or all
+  bool all_rows;            // of a phase's taps has a window, or one
   int slots;                // stages of kernels that fit shared memory, of each warpgroup
   long places;              // of a channel, all images, with what the last tile sees
-  long tiles;               // of kFlatPlaces places
+  long tiles;               // of a phase
 };
 
 // What a place of the long row is of an image.
