@@ -30,7 +30,8 @@ FLAT_BROAD = ("tf32", "broad", "flat")
 FAR_AHEAD = {
     "64 channels": (ONE, "tf32", ("tf32", "broad")),
     "8 channels": (replace(ONE, channels=8, features=64), "tf32", ("ieee", "slim")),
-    "fp32 of 64 channels": (ONE, "ieee", None),  # kernels and rows as hi and lo do not fit
+    # kernels and rows as hi and lo do not fit where strips have them
+    "fp32 of 64 channels": (ONE, "ieee", ("ieee", "broad", "flat")),
     "3 channels": (replace(ONE, channels=3), "tf32", None),
     "narrow rows": (replace(ONE, sizes=(68, 68), made=(66, 66)), "tf32", FLAT_BROAD),
     "short rows": (replace(ONE, sizes=(58, 58), made=(56, 56)), "tf32", FLAT_BROAD),
@@ -64,7 +65,19 @@ FAR_AHEAD = {
         "tf32",
         None,
     ),
-    "many channels in fp32": (replace(ONE, channels=512), "ieee", None),
+    "many channels in fp32": (
+        replace(ONE, channels=512),
+        "ieee",
+        ("ieee", "broad", "flat"),
+    ),
+    "few places of many channels in fp32": (
+        replace(
+            ONE, images=64, channels=512, features=512, sizes=(7, 7), made=(7, 7), paddings=(1, 1)
+        ),
+        "ieee",
+        ("ieee", "broad", "flat"),
+    ),
+    "fp32 of channels that fill no stage": (replace(ONE, channels=65), "ieee", None),
     "transposed by steps of one, many channels": (
         replace(
             ONE,
@@ -130,6 +143,11 @@ FAR_AHEAD = {
         replace(VOLUMES, channels=64, features=64),
         "tf32",
         ("tf32", "slim", "flat"),
+    ),
+    "transposed volumes of many products": (
+        replace(LARGER_VOLUMES, channels=64, features=128, made=(31, 127, 127)),
+        "tf32",
+        FLAT_BROAD,
     ),
     "transposed volumes of few products": (LARGER_VOLUMES, "tf32", ("tf32", "features32")),
     "8 channels by steps of four": (

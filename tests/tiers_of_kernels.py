@@ -9,8 +9,12 @@ from tiers_of_judge import Row
 
 KERNELS: Mapping[str, Row] = {
     "tests/test_flat.py::test_a_long_row_of_places": Row(
-        "Each is compiled for the emulator; one is transposed, of features that fill no tile.",
-        ("transposed-1",),
+        "Each is compiled for the emulator; one is transposed, of features that fill no tile, one"
+        " has two phases along the width.",
+        ("transposed-1", "transposed, two taps a phase-1"),
+    ),
+    "tests/test_flat.py::test_of_fp32_class": Row(
+        "The same kernels of other pieces.", ("channels and features that fill no tile-1",)
     ),
     "tests/test_flat.py::test_what_follows_on_each_element": Row(
         "Each is compiled for the emulator.", ("broad-97-False",)

@@ -38,6 +38,9 @@ _BY_CHANNEL = 9
 # taps from which on one long row of places was ahead (1 x 1, 256 -> 64: 245 us, eager 175), and how
 # much of what it computes there is at least
 _TAPS_OF_FLAT, _LEAST_OF_FLAT = 4, 0.6
+# channels that its stages have of fp32 class; products of an element of a transposed one by steps
+# from which it was ahead there of patches (files 34 and 100 of level 2; not 3, 20, 26, 38 and 49)
+_CHANNELS_OF_FLAT, _DEPTH_OF_PHASES = 32, 200
 
 
 def by_rule_on_cpu(c: Convolution) -> Algorithm | None:
@@ -154,9 +157,14 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
         phases = prod(a.phases for a in c.axes)
         if prod(c.kernel) < _TAPS_OF_FLAT or c.pixels < _LEAST_OF_FLAT * phases * places(c):
             return None
+        if kind == "ieee" and not full(c.channels // c.groups, _CHANNELS_OF_FLAT):
+            return None
+        if phases > 1 and c.depth < _DEPTH_OF_PHASES * prod(c.strides):
+            return None
         found = [w for w in candidates(c, kind, features) if w.schedule.kernels is FLAT]
         found = [w for w in found if full(each, w.schedule.sizes[0])]
-        tiles = c.groups * each * phases * places(c) // (128 * 256)
+        wide = 128 if kind == "ieee" else 256
+        tiles = c.groups * each * phases * places(c) // (128 * wide)
         if tiles < PROCESSORS // 2:
             return None
         return min(found, key=lambda w: tile_products(w.schedule, c), default=None)

@@ -139,10 +139,10 @@ class Convolution:
         facts = (self.made, self.kernel, self.strides, self.paddings, self.dilations)
         return tuple(patches.Axis(*axis, self.transposed) for axis in zip(*facts, strict=True))
 
-    def at_once(self, schedule: Schedule) -> int:
+    def at_once(self, schedule: Schedule, kind: str = "tf32") -> int:
         """Channels in shared memory at a time, of a patch or a window; 0 where none fit."""
         if schedule.kernels is FLAT:
-            return flat.channels_at_once(self.channels // self.groups)
+            return flat.channels_at_once(self.channels // self.groups, schedule, kind)
         _, places = schedule.sizes
         return patches.channels_at_once(self.channels // self.groups, self.axes, places)
 

@@ -21,7 +21,7 @@ FLAT = Kernels(
 )
 # of the kernel: places of a tile, bytes of shared memory beside kernels and windows, the fewest
 # stages of kernels that each consumer has
-_PLACES, _FIXED, _LEAST_STAGES = 256, 26 << 10, 3
+_PLACES, _FIXED, _LEAST_STAGES = 256, 32 << 10, 3
 _SHARED = 232448
 
 
@@ -75,26 +75,29 @@ def left_out(choice: Callable[[C], A | None]) -> Callable[[C], A | None]:
     return chosen
 
 
-def channels_at_once(channels: int) -> int:
-    """Of a window in shared memory, of a group that has so many."""
-    return 64 if channels % 64 == 0 else 32
+def channels_at_once(channels: int, schedule: Schedule, kind: str) -> int:
+    """Of a window in shared memory, of a group that has so many. Of fp32 class, whose images and
+    kernels are twice as large, two consumers with windows of their own have room for 32."""
+    slim = schedule.sizes[0] == 64
+    return 64 if channels % 64 == 0 and not (slim and kind == "ieee") else 32
 
 
 def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:
     """Whether the kernel computes a convolution: by steps of one, or a transposed one of two phases
-    along the width at most, each of which has taps; in TF32, where no more is padded than the
-    kernel reaches over."""
-    steps_of_one = max(c.strides) == 1
-    if kind != "tf32" or not (steps_of_one or c.transposed) or c.axes[-1].phases > 2:
+    along the width at most (of fp32 class one), each of which has taps; where no more is padded
+    than the kernel reaches over."""
+    pieces = 2 if kind == "ieee" else 1
+    if not (max(c.strides) == 1 or c.transposed) or c.axes[-1].phases > 2 // pieces:
         return False
     if any(not 0 <= pad <= a.far for pad, a in zip(_pads(c), c.axes, strict=True)):
         return False
     if any(0 in a.taps or a.padding < 0 for a in c.axes):
         return False
-    at_once, high = channels_at_once(c.channels // c.groups), schedule.sizes[0]
-    wide = _PLACES // c.axes[-1].phases + _pads(c)[-1] + c.axes[-1].most
-    windows = (2 if high == 128 else 4) * at_once * 2 * wide
-    return windows + 2 * _LEAST_STAGES * 64 * at_once * 2 <= _SHARED - _FIXED
+    at_once, high = channels_at_once(c.channels // c.groups, schedule, kind), schedule.sizes[0]
+    wide = _PLACES // pieces // c.axes[-1].phases + _pads(c)[-1] + c.axes[-1].most
+    windows = (2 if high == 128 else 4) * at_once * 2 * pieces * wide
+    stages = 2 * _LEAST_STAGES * 64 * at_once * 2 * pieces
+    return windows + stages <= _SHARED - _FIXED
 
 
 def _pads(c: Convolution) -> list[int]:
@@ -116,7 +119,7 @@ def products(schedule: Schedule, c: Convolution) -> float:
     """Of whole tiles, with processors that idle in the last wave. A tile of several phases has as
     many places fewer, and each tap is of one phase."""
     high, wide = schedule.sizes
-    each, together = channels_at_once(c.channels // c.groups), c.axes[-1].phases
+    each, together = channels_at_once(c.channels // c.groups, schedule, "tf32"), c.axes[-1].phases
     of_places = -(-places(c) * together // wide) * prod(a.phases for a in c.axes[:-1])
     tiles = c.groups * -(-(c.features // c.groups) // high) * of_places
     phases = prod(a.phases for a in c.axes)

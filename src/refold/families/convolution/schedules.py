@@ -44,7 +44,7 @@ def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) 
     packed = chosen.kernels in (IMPLICIT, STRIPS)
     form = CONVOLUTION + kind + (TURNED if c.transposed else "")
     packs = ((group.sides[1], form),) if packed else ()
-    at_once = c.at_once(chosen) if chosen.kernels in (PATCHES, FLAT) else 0
+    at_once = c.at_once(chosen, kind) if chosen.kernels in (PATCHES, FLAT) else 0
     return replace(group, kernel=ConvolutionKernel(kind, chosen, packs, at_once))
 
 

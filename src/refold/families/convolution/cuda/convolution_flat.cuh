@@ -14,7 +14,7 @@
 // Consumers do not wait for each other: while one stores, the other multiplies.
 //
 // Shared memory of a block (dynamic; bytes):
-//   tables     2 consumers x 256 places x 12    what a place is of an image, and the image's scale
+//   tables     2 consumers x 2 x 256 places x 12    what a place is of an image, and the image's scale
 //   stage      8 warps x 8 features x (64 places + 8) x 4   by which results go from registers to memory
 //   barriers   full and empty of each slot
 //   kernels    2 consumers x slots x 64 features x channels of a window x 2
@@ -28,6 +28,9 @@
 // has. Two phases along the width are one tile of 128 places: each has half of the sums, and taps alternate between them, so
 // that a lane has four results next to each other.
 //
+// fp32 class: hi hi + 2^-11 (hi lo + lo hi), of tiles of 128 places. A thread has 64 sums, 64 of hi hi of one stage, which are
+// promoted while the tensor cores multiply the two others, and 64 of these, which are so small that they are one chain.
+//
 // Elements that are not finite are computed again as convolution_sm80.cuh does; so are all of an image without a scale.
 #pragma once
 #include "convolution.cuh"
@@ -39,7 +42,7 @@ constexpr int kFlatBarrier = 1;  // and 2: of a consumer's 128 threads
 constexpr int kBothSums = 2;     // of phases 0 and 1
 
 template <class S> struct FlatStorage {
-  FlatTable tables[2];
+  FlatTable tables[2][2];  // of a consumer's tile and of the one before
   alignas(16) Stage<64> stage[8];
   alignas(8) uint64_t kernels_full[2][S::kMostSlots], kernels_empty[2][S::kMostSlots];
   uint64_t windows_full[S::kQueues][S::kWindows], windows_empty[S::kQueues][S::kWindows];
@@ -136,14 +139,17 @@ template <class S, class W> RF_FN void load_windows(const FlatLaunch& l, FlatSto
     for_windows(items, [&](int deep, int high, int chunk) {
       const uint32_t barrier = full + kMbarrierBytes * cursor.slot;
       mbarrier_wait(empty + kMbarrierBytes * cursor.slot, cursor.round ^ 1);
-      mbarrier_arrive_expect_tx(barrier, kOctets * octet_bytes);
+      mbarrier_arrive_expect_tx(barrier, S::kPieces * kOctets * octet_bytes);
       // of all rows of taps, where the first of them sees it
       const int high_shift = l.all_rows ? Shape::High::least(high_phase) : Shape::High::shift(high_phase, high);
       const long first = place0 + long(Shape::Deep::shift(deep_phase, deep)) * l.slice + long(high_shift) * l.pitch;
       const unsigned char* from = l.images + ((group0 + chunk * kOctets) * l.places + first) * 16;
-      const uint32_t to = windows + cursor.slot * kOctets * octet_bytes;
+      const uint32_t to = windows + cursor.slot * S::kPieces * kOctets * octet_bytes;
+#pragma unroll
+      for (int piece = 0; piece < S::kPieces; piece++, from += long(W::kGroups) * Shape::kOctets * l.places * 16)
 #pragma unroll 1
-      for (int o = 0; o < kOctets; o++, from += l.places * 16) bulk_load(to + o * octet_bytes, from, octet_bytes, barrier);
+        for (int o = 0; o < kOctets; o++)
+          bulk_load(to + (piece * kOctets + o) * octet_bytes, from + o * l.places * 16, octet_bytes, barrier);
       cursor.next(S::kWindows);
     });
   }
@@ -153,19 +159,81 @@ template <int Phase> struct SumsOf {
   static constexpr int value = Phase;
 };
 
-// The products of a stage of kernels and of places from `b` on: 128 for the sums of one phase, or 256 for both. add: to what
-// is there; else they are the first.
-template <class S, int Phase>
-RF_FN void multiply_stage(float (&acc)[2][64], const CoreMatrices& a, const CoreMatrices& b, int octet_bytes, bool (&add)[2]) {
-  constexpr int kBegin = Phase == kBothSums ? 0 : Phase, kEnd = Phase == kBothSums ? 2 : Phase + 1;
+// The sums of a thread. `multiply` issues the products of a stage of kernels and of places from `b` on; but for those that
+// it issues all are done when it returns.
+template <class S, bool Split> struct FlatSums {
+  static constexpr int kHalves = 2;  // of 128 places of the result each
+  float of[2][64];                   // of places, or of the phases along the width
+  bool add[2] = {false, false};      // to what is there; else they are the first
+  template <int Phase> RF_FN void multiply(const CoreMatrices& a, const CoreMatrices& b, int octet_bytes) {
+    constexpr int kBegin = Phase == kBothSums ? 0 : Phase, kEnd = Phase == kBothSums ? 2 : Phase + 1;
+    wgmma_fence();
 #pragma unroll
-  for (int octet = 0; octet < S::kChannels / 8; octet += 2)
+    for (int octet = 0; octet < S::kChannels / 8; octet += 2)
 #pragma unroll
-    for (int i = kBegin; i < kEnd; i++) {
-      wgmma_plain(acc[i], a.at(octet * kFlatFeatures * 16), b.at(octet * octet_bytes + (i - kBegin) * 128 * 16), add[i]);
-      add[i] = true;
+      for (int i = kBegin; i < kEnd; i++) {
+        wgmma_plain(of[i], a.at(octet * kFlatFeatures * 16), b.at(octet * octet_bytes + (i - kBegin) * 128 * 16), add[i]);
+        add[i] = true;
+      }
+    wgmma_commit_group();
+    wgmma_wait_group<1>();
+  }
+  RF_FN void settle() {
+    wgmma_wait_group<0>();
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+      for (int i = 0; i < 64; i++) asm volatile("" : "+f"(of[half][i]));  // not before
+  }
+  // Of a half of the places: those of two phases in turns.
+  template <int Together> RF_FN void half(float (&sums)[64], int half) const {
+#pragma unroll
+    for (int i = 0; i < 64; i++) sums[i] = Together == 1 ? of[half][i] : of[i / 32][32 * half + i % 32];
+  }
+};
+
+template <class S> struct FlatSums<S, true> {
+  static constexpr int kHalves = 1;
+  float of[64], stage[64], small[64];
+  bool add = false;
+  RF_FN FlatSums() {
+#pragma unroll
+    for (int i = 0; i < 64; i++) of[i] = 0.0f;
+  }
+  template <int> RF_FN void multiply(const CoreMatrices& a, const CoreMatrices& b, int octet_bytes) {
+    constexpr int kLowOfA = kFlatFeatures * S::kChannels * 2, kOctets = S::kChannels / 8;
+    const auto product = [&](float (&d)[64], int octet, bool low_a, bool low_b, bool add) {
+      wgmma_plain(d, a.at(low_a * kLowOfA + octet * kFlatFeatures * 16), b.at((low_b * kOctets + octet) * octet_bytes), add);
+    };
+    wgmma_fence();
+#pragma unroll
+    for (int octet = 0; octet < kOctets; octet += 2) product(stage, octet, false, false, octet > 0);
+    wgmma_commit_group();
+#pragma unroll
+    for (int octet = 0; octet < kOctets; octet += 2) {
+      product(small, octet, false, true, add);
+      product(small, octet, true, false, true);
+      add = true;
     }
-}
+    wgmma_commit_group();
+    wgmma_wait_group<1>();
+#pragma unroll
+    for (int i = 0; i < 64; i++) asm volatile("" : "+f"(stage[i]));  // not before
+#pragma unroll
+    for (int i = 0; i < 64; i++) of[i] += stage[i];
+  }
+  RF_FN void settle() {
+    wgmma_wait_group<0>();
+#pragma unroll
+    for (int i = 0; i < 64; i++) asm volatile("" : "+f"(small[i]));  // not before
+#pragma unroll
+    for (int i = 0; i < 64; i++) of[i] = fmaf(small[i], 1.0f / kOfLow, of[i]);
+  }
+  template <int> RF_FN void half(float (&sums)[64], int) const {
+#pragma unroll
+    for (int i = 0; i < 64; i++) sums[i] = of[i];
+  }
+};
 
 template <class S, class Body>
 RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& shared, uint32_t kernels, uint32_t windows,
@@ -178,13 +246,12 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
   const uint32_t kernels_empty = shared_address(shared.kernels_empty[consumer]);
   const uint32_t windows_full = shared_address(shared.windows_full[queue]);
   const uint32_t windows_empty = shared_address(shared.windows_empty[queue]);
-  FlatTable& table = shared.tables[consumer];
   const int octet_bytes = l.window * 16;
   SlotCursor of_kernels, of_windows;
+  int which = 0;
 #pragma unroll 1
-  for (FlatItems<S, W> items(l, consumer); items.there(); items.next()) {
-    named_barrier_sync(kFlatBarrier + consumer, kWarpgroupThreads);  // nobody reads the table of the tile before
-    fill_table<Shape>(l, table, items.place0(), items.deep(), items.high(), thread);
+  for (FlatItems<S, W> items(l, consumer); items.there(); items.next(), which ^= 1) {
+    FlatTable& table = shared.tables[consumer][which];
     const int group = items.group(), feature0 = kFlatFeatures * items.half() + 16 * warp;
     float of_feature[2];
 #pragma unroll
@@ -192,23 +259,20 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
       const int feature = feature0 + 8 * h + lane / 4;
       of_feature[h] = feature < W::kFeatures ? l.of.unscale[group * W::kFeatures + feature] : 0.0f;
     }
-    float acc[2][64];  // the second: further places, or the other phase
-    bool add[2] = {false, false};
+    fill_table<S, Shape>(l, table, items.place0(), items.deep(), items.high(), thread);
+    FlatSums<S, S::Mode::kSplit> sums;
     int used_window = -1, used_stage = -1;  // those of the products that are under way
     const int high_phase = items.high(), rows = items.rows();
     const int least = l.all_rows ? Shape::High::least(high_phase) : 0;
     for_windows(items, [&](int, int high, int) {
       mbarrier_wait(windows_full + kMbarrierBytes * of_windows.slot, of_windows.round);
-      const uint32_t window = windows + of_windows.slot * (S::kChannels / 8) * octet_bytes;
+      const uint32_t window = windows + of_windows.slot * S::kPieces * (S::kChannels / 8) * octet_bytes;
       // The products of the next stage, of a tap that sees places so many further on
       const auto multiply = [&](int shift, auto phase) {
         const CoreMatrices a(kernels + of_kernels.slot * Shape::kStageBytes, kFlatFeatures * 16);
         const CoreMatrices b(window + shift * 16, octet_bytes);
         mbarrier_wait(kernels_full + kMbarrierBytes * of_kernels.slot, of_kernels.round);
-        wgmma_fence();
-        multiply_stage<S, decltype(phase)::value>(acc, a, b, octet_bytes, add);
-        wgmma_commit_group();
-        wgmma_wait_group<1>();  // those of the tap before are done
+        sums.template multiply<decltype(phase)::value>(a, b, octet_bytes);
         if (lane == 0) {
           if (used_stage >= 0) mbarrier_arrive(kernels_empty + kMbarrierBytes * used_stage);
           if (used_window >= 0 && used_window != of_windows.slot)
@@ -238,32 +302,32 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
       }
       of_windows.next(S::kWindows);
     });
-    wgmma_wait_group<0>();
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-#pragma unroll
-      for (int i = 0; i < 64; i++) asm volatile("" : "+f"(acc[half][i]));  // not before
+    sums.settle();
     if (lane == 0) {
       mbarrier_arrive(kernels_empty + kMbarrierBytes * used_stage);
       mbarrier_arrive(windows_empty + kMbarrierBytes * used_window);
     }
-    named_barrier_sync(kFlatBarrier + consumer, kWarpgroupThreads);  // the table is there
+    named_barrier_sync(kFlatBarrier + consumer, kWarpgroupThreads);  // the table is there, and nobody reads the one before
     if (feature0 >= W::kFeatures) continue;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {  // of the places
-      float sums[64];
+    for (int half = 0; half < sums.kHalves; half++) {
+      float acc[64];
+      sums.template half<kTogether>(acc, half);
+      undo_scales<kTogether>(acc, table, 128 * half, of_feature, lane);
+      if (__any_sync(kFullMask, !all_finite(acc))) {  // by a copy, so that these stay in registers
+        float repaired[64];
 #pragma unroll
-      for (int i = 0; i < 64; i++) sums[i] = kTogether == 1 ? acc[half][i] : acc[i / 32][32 * half + i % 32];
-      const int place0 = kFlatPlaces / 2 * half;
-      undo_scales<kTogether>(sums, table, place0, of_feature, lane);
-      if (__any_sync(kFullMask, !all_finite(sums)))
-        repair_flat<W, kTogether, Body::kGivenLast>(l, sums, table, place0, group, feature0, lane);
+        for (int i = 0; i < 64; i++) repaired[i] = acc[i];
+        repair_flat<W, kTogether, Body::kGivenLast>(l, repaired, table, 128 * half, group, feature0, lane);
+#pragma unroll
+        for (int i = 0; i < 64; i++) acc[i] = repaired[i];
+      }
       if constexpr (Body::kMakesLast) {
-        store_flat_last<kTogether>(l, body, sums, table, place0, group, feature0, lane);
+        store_flat_last<kTogether>(l, body, acc, table, 128 * half, group, feature0, lane);
       } else {
-        if constexpr (!Body::kLong)
-          values_flat<kTogether>(body, sums, table, place0, group, feature0, lane, l.of.images.places);
-        store_flat<kTogether>(l, body, sums, table, shared.stage[4 * consumer + warp], place0, group, feature0, lane);
+        if constexpr (!Body::kLong && !Body::kReadsElements)
+          values_flat<kTogether>(body, acc, table, 128 * half, group, feature0, lane, l.of.images.places);
+        store_flat<kTogether>(l, body, acc, table, shared.stage[4 * consumer + warp], 128 * half, group, feature0, lane);
       }
     }
   }
@@ -295,7 +359,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   launch_dependent_grids();
   const uint32_t kernels = shared_address(raw_shared) + kFlatFixed<S>, windows = kernels + 2 * l.slots * Shape::kStageBytes;
   const auto kernels_of = [&](int c) { return kernels + c * l.slots * Shape::kStageBytes; };
-  const auto windows_of = [&](int c) { return windows + (S::kShared ? 0 : c) * S::kWindows * S::kChannels * 2 * l.window; };
+  const auto windows_of = [&](int c) { return windows + (S::kShared ? 0 : c) * S::kWindows * S::kPieces * S::kChannels * 2 * l.window; };
   const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0);  // known to be uniform
   if (warpgroup == 0) {
     setmaxnreg_dec<40>();
@@ -320,7 +384,7 @@ template <class S, class W> struct FlatWork {
     ranges = unscale + aligned_to(size_t(W::kGroups) * W::kFeatures * sizeof(float));
     of_blocks = ranges + aligned_to(size_t(l.count) * sizeof(ImageRange));
     images = of_blocks + aligned_to(size_t(l.count) * l.blocks * W::kGroups * sizeof(ImageRange));
-    bytes = images + size_t(W::kGroups) * Shape::kOctets * l.places * 16;
+    bytes = images + size_t(S::kPieces) * W::kGroups * Shape::kOctets * l.places * 16;
   }
 };
 
@@ -343,12 +407,13 @@ Error flat_launch_of(FlatLaunch& l, const float* x, const float* w, long count, 
   l.tiles = last / Shape::kPlaces + 1;
   const long reach_wide = Shape::Wide::kReach, span_high = Shape::High::kSpan * pitch;
   l.places = l.tiles * Shape::kPlaces + Shape::Deep::kReach * slice + Shape::High::kReach * pitch + reach_wide;
-  constexpr long kMost = 232448 - kFlatFixed<S>, kEach = long(S::kQueues) * S::kWindows * S::kChannels * 2;
+  constexpr long kMost = 232448 - kFlatFixed<S>, kEach = long(S::kQueues) * S::kWindows * S::kPieces * S::kChannels * 2;
   constexpr int kLeastSlots = 3;
   const auto slots = [&](long window) { return (kMost - kEach * window) / (2 * Shape::kStageBytes); };
   l.all_rows = true, l.window = int(Shape::kPlaces + span_high + reach_wide);
   if (span_high > kMost || slots(l.window) < kLeastSlots) l.all_rows = false, l.window = int(Shape::kPlaces + reach_wide);
   l.slots = int(slots(l.window) < S::kMostSlots ? slots(l.window) : S::kMostSlots);
+  l.in_pairs = Shape::kTogether == 2 && m.made_wide % 2 == 0;
   return l.slots < kLeastSlots ? error("a window of %d channels does not fit shared memory", S::kChannels) : nullptr;
 }
 
@@ -385,6 +450,7 @@ Error flat(const Body& body, const float* x, const float* w, long count, long de
   l.kernels = base, l.images = base + at.images, l.ranges = ranges;
   l.of.unscale = unscale;
   l.of.aligned = aligned(x);
+  l.in_pairs = l.in_pairs && body.is_aligned();
   unsigned grid_of_all;
   const long behind = blocks_of(l.places - count * l.image, kConvertPlaces);
   const long features = long(W::kGroups) * Shape::kHalves * kFlatFeatures;
@@ -399,7 +465,7 @@ Error flat(const Body& body, const float* x, const float* w, long count, long de
   static std::atomic<uint64_t> allowed{0};
   auto* kernel = convolution_flat<S, Body>;
   RF_TRY(allow_shared(kernel, 232448, device, allowed));
-  const size_t shared = kFlatFixed<S> + 2L * l.slots * Shape::kStageBytes + long(S::kQueues) * S::kWindows * S::kChannels * 2 * l.window;
+  const size_t shared = kFlatFixed<S> + 2L * l.slots * Shape::kStageBytes + long(S::kQueues) * S::kWindows * S::kPieces * S::kChannels * 2 * l.window;
   const long items = l.tiles * FlatItems<S, W>::kOfPlaces, blocks = S::kShared ? items : blocks_of(items, 2);
   const unsigned grid = static_cast<unsigned>(blocks < device.processors ? blocks : device.processors);
   return launch(kernel, grid, S::kThreads, shared, stream, LaunchMode::overlapping, "launching the convolution", l, body);

@@ -11,9 +11,10 @@
 
 namespace rf {
 
+constexpr int kMostResults = 256;
 struct FlatTable {  // of the places of a result
-  int2 at[kFlatPlaces];  // image, place; -1: none
-  float unscale[kFlatPlaces];
+  int2 at[kMostResults];  // image, place; -1: none
+  float unscale[kMostResults];
 };
 
 // Where an addressed body reads: col of a row, as others do; here: the element's place in memory of what lies in the order of
@@ -28,13 +29,27 @@ template <class V, class T> RF_FN V along(const T* p, long offset, FlatAt at) { 
 template <class V, class T> RF_FN V in_other_order(const T* p, FlatAt at) { return read_one(p + at.other); }
 template <class T> RF_FN void put(T* p, long, FlatAt at, Real v) { write_one(p + at.here, v); }
 
+// Two results next to each other, the first at an even place of a row, or of one further on.
+struct LongPair {
+  long col;
+  Real next;
+};
+template <class T> RF_FN void put(T* p, long offset, LongPair pair, Real v) {
+  write_vec2<true>(p + offset + pair.col, 0, v, pair.next);
+}
+
 // What places of a tile are of images: those of phases along the width next to each other.
-template <class Shape> RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, long place0, int deep, int high, int thread) {
+template <class S, class Shape>
+RF_FN void fill_table(const FlatLaunch& l, FlatTable& table, long place0, int deep, int high, int thread) {
   constexpr int kTogether = Shape::kTogether;
   const Images& images = l.of.images;
-#pragma unroll 1
-  for (int i = thread; i < kFlatPlaces; i += kWarpgroupThreads) {
-    const FlatPlace at(l, place0 + i / kTogether);
+  const long image0 = place0 / l.image;
+  const unsigned of_image0 = static_cast<unsigned>(place0 - image0 * l.image), size = static_cast<unsigned>(l.image);
+#pragma unroll
+  for (int k = 0; k < S::kResults / kWarpgroupThreads; k++) {
+    const int i = thread + k * kWarpgroupThreads;
+    const unsigned of_first = of_image0 + i / kTogether, further = of_first / size;
+    const FlatPlace at(l, image0 + further, static_cast<int>(of_first - further * size));
     const int d = at.deep * Shape::Deep::kPhases + deep, h = at.high * Shape::High::kPhases + high;
     const int w = at.wide * kTogether + i % kTogether;
     const bool there = at.image < l.count && d < images.made_deep && h < images.made_high && w < images.made_wide;
@@ -44,9 +59,10 @@ template <class Shape> RF_FN void fill_table(const FlatLaunch& l, FlatTable& tab
   }
 }
 
-// Elements that are not finite once more, in plain fp32. It is rare: one value of each lane after the other.
+// Elements that are not finite once more, in plain fp32. It is rare: one value of each lane after the other, by a function of
+// its own, so that its registers are not taken from what is common.
 template <class W, int Together, bool Last>
-RF_FN void repair_flat(const FlatLaunch& l, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
+__device__ __noinline__ void repair_flat(const FlatLaunch& l, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane) {
   const Images& images = l.of.images;
 #pragma unroll 1
   for (int i = 0; i < 64; i++) {
@@ -149,7 +165,7 @@ template <class Body> RF_FN float value_flat(const Body& body, float v, int2 at,
   else return body.value(Real(v), row, channel, max(at.y, 0));
 }
 
-// What follows on each element, in registers, so that what belongs to a feature is read once.
+// What follows on each element, in registers, but for bodies that read other elements, so that what belongs to a feature is read once.
 template <int Together, class Body>
 RF_FN void values_flat(const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane,
                        int places) {
@@ -174,6 +190,22 @@ RF_FN void lay_down(float* row, const float (&acc)[64], int piece, int h, int la
   }
 }
 
+// Eight features of 64 results that lie in a stage, two next to each other a lane: both are of a place, or neither. at: the first's.
+template <class Body>
+RF_FN void store_pairs(const FlatLaunch& l, const Body& body, int2 at, const Stage<64>& stage, int group, int feature0, int lane) {
+  using W = typename Body::Window;
+  if (at.y < 0) return;
+  const long row0 = at.x * (long(W::kGroups) * W::kFeatures) + group * W::kFeatures + feature0;
+  float2 v[8];
+#pragma unroll
+  for (int f = 0; f < 8; f++) v[f] = *reinterpret_cast<const float2*>(&stage.at[f][2 * lane]);
+#pragma unroll
+  for (int f = 0; f < 8; f++) {
+    const LongPair pair{at.y + long(f) * l.of.images.places, Real(v[f].y)};
+    if (W::kFeatures % kFlatFeatures == 0 || feature0 + f < W::kFeatures) body.store(row0, pair, Real(v[f].x));
+  }
+}
+
 // Undoes the scales of 64 sums, of images and of their two features.
 template <int Together>
 RF_FN void undo_scales(float (&acc)[64], const FlatTable& table, int place0, const float (&of_feature)[2], int lane) {
@@ -188,11 +220,13 @@ RF_FN void undo_scales(float (&acc)[64], const FlatTable& table, int place0, con
   }
 }
 
-// 16 features of 128 places, from registers to memory. feature0: of the group. Long bodies are computed here, few at a time.
+// 16 features of 128 places, from registers to memory. feature0: of the group. Bodies that read other elements are computed
+// here, where lanes have places next to each other; long ones, too, few at a time.
 template <int Together, class Body>
 RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[64], const FlatTable& table, Stage<64>& stage,
                       int place0, int group, int feature0, int lane) {
   using W = typename Body::Window;
+  constexpr bool kReads = Body::kLong || Body::kReadsElements;
   constexpr long kChannels = long(W::kGroups) * W::kFeatures;
   constexpr bool kWhole = W::kFeatures % kFlatFeatures == 0;
 #pragma unroll
@@ -201,7 +235,14 @@ RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[
     for (int h = 0; h < 2; h++) {  // of eight features
       lay_down<Together>(stage.at[lane / 4], acc, piece, h, lane);
       __syncwarp();
-#pragma unroll 1
+      if constexpr (Together == 2 && !kReads) {
+        if (l.in_pairs) {
+          store_pairs(l, body, table.at[place0 + 64 * piece + 2 * lane], stage, group, feature0 + 8 * h, lane);
+          __syncwarp();
+          continue;
+        }
+      }
+#pragma unroll(Body::kLong ? 1 : 2)
       for (int along = lane; along < 64; along += 32) {
         const int2 at = table.at[place0 + 64 * piece + along];
         if (at.y < 0) continue;
@@ -217,6 +258,12 @@ RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[
             const int channel = group * W::kFeatures + first + f;
             if (there(f)) v[0] = value_flat(body, v[0], at, channel, l.of.images.places);
             rotate(v);
+          }
+        } else if constexpr (Body::kReadsElements) {
+#pragma unroll
+          for (int f = 0; f < 8; f++) {
+            const int channel = group * W::kFeatures + first + f;
+            if (there(f)) v[f] = value_flat(body, v[f], at, channel, l.of.images.places);
           }
         }
         // rows lie `places` apart: one product of 64 bits for all eight

@@ -1,11 +1,12 @@
 // Images as one long row of places, and kernels in the order in which they are used, for convolution_flat.cuh.
 //
-// Layout of images: fp16, [group][channel / 8][place][8 channels]. Places are those of all images one after the other, padded:
+// Layout of images: fp16, [piece][group][channel / 8][place][8 channels]. Of fp32 class there are two pieces: hi, and what
+// hi leaves of an element, times 2^11, so that it has as many bits of a dark element as of a bright one. Places are those of all images one after the other, padded:
 // behind each row lie as many zeros as a place sees before its image's first, which are those before the next row, too; so
 // do rows of zeros lie between images, and planes of zeros between those of volumes. What a tap sees of a place is then
 // the same number of places further on for every place. A place of the result has the number of the first that it sees.
 //
-// Layout of kernels: fp16, [group][64 features][chunk of channels][tap][channel / 8][feature][8 channels]: a stage after the
+// Layout of kernels: fp16, [group][64 features][chunk of channels][tap][piece][channel / 8][feature][8 channels]: a stage after the
 // other of what a warpgroup multiplies by. Features and channels that there are not are zeros.
 //
 // Scales: an image is converted as it is where its elements are smaller than 2^15 and no place of it (but for zeros) has less
@@ -20,16 +21,18 @@
 
 namespace rf {
 
-constexpr int kFlatFeatures = 64, kFlatPlaces = 256;  // of a tile of a warpgroup; places of a result
+constexpr int kFlatFeatures = 64;  // of a tile of a warpgroup
+constexpr float kOfLow = 2048.0f;  // what lo is multiplied by
 constexpr int kConvertThreads = 256, kConvertWarps = kConvertThreads / 32;
 constexpr int kConvertPlaces = 32;  // of a block
 
 // Shared: both warpgroups have the same places, of 128 features. Channels: of a window at a time.
 template <class M, class Tile, int Channels> struct Flat {
   using Mode = M;
-  static_assert(!M::kSplit, "sums of one product each");
   static constexpr bool kShared = Tile::kMI == 2;
-  static constexpr int kTileRows = 64 * Tile::kMI, kTileCols = kFlatPlaces, kThreads = 384;
+  static constexpr int kPieces = M::kSplit ? 2 : 1;           // hi and lo
+  static constexpr int kResults = M::kSplit ? 128 : 256;     // places of the result, of a tile of a warpgroup
+  static constexpr int kTileRows = 64 * Tile::kMI, kTileCols = kResults, kThreads = 384;
   static constexpr int kChannels = Channels, kQueues = kShared ? 1 : 2, kWindows = 2, kMostSlots = 8;
 };
 
@@ -56,11 +59,12 @@ template <class S, class W> struct FlatShape {
   using Wide = FlatAxis<typename W::Wide, W::kTransposed>;
   static constexpr int kTogether = Wide::kPhases, kPhases = Deep::kPhases * High::kPhases;  // of a tile; of tiles of the same places
   static_assert(kTogether <= 2, "refold/flat.py refuses others");
-  static constexpr int kPlaces = kFlatPlaces / kTogether;  // of a tile
+  static_assert(kTogether == 1 || !S::Mode::kSplit, "refold/flat.py refuses others");
+  static constexpr int kPlaces = S::kResults / kTogether;  // of a tile
   static constexpr int kChunks = (W::kChannels + S::kChannels - 1) / S::kChannels, kOctets = kChunks * S::kChannels / 8;
   static constexpr int kFeatureTiles = (W::kFeatures + S::kTileRows - 1) / S::kTileRows;  // of a group
   static constexpr int kHalves = kFeatureTiles * S::kTileRows / kFlatFeatures;             // tiles of 64 of a group
-  static constexpr int kStageBytes = kFlatFeatures * S::kChannels * 2;
+  static constexpr int kPieceBytes = kFlatFeatures * S::kChannels * 2, kStageBytes = S::kPieces * kPieceBytes;
   static constexpr long kKernelBytes = long(W::kGroups) * kHalves * kChunks * W::kTaps * kStageBytes;
 };
 
@@ -75,6 +79,7 @@ struct FlatLaunch {
   int slots;                // stages of kernels that fit shared memory, of each warpgroup
   long places;              // of a channel, all images, with what the last tile sees
   long tiles;               // of a phase
+  bool in_pairs;            // results of two phases next to each other are stored together
 };
 
 // What a place of the long row is of an image.
@@ -112,6 +117,25 @@ RF_FN uint4 eight_channels(const float (&v)[8], float scale) {
 #pragma unroll
   for (int c = 0; c < 4; c++) pairs[c] = __floats2half2_rn(v[2 * c] * scale, v[2 * c + 1] * scale);
   return *reinterpret_cast<const uint4*>(pairs);
+}
+
+// What those leave of them.
+RF_FN uint4 what_is_left(const float (&v)[8], float scale, const uint4& high) {
+  const __half2* pairs = reinterpret_cast<const __half2*>(&high);
+  float left[8];
+#pragma unroll
+  for (int c = 0; c < 8; c++) {
+    const float hi = c % 2 == 0 ? __low2float(pairs[c / 2]) : __high2float(pairs[c / 2]);
+    left[c] = v[c] * scale - hi;
+  }
+  return eight_channels(left, kOfLow);
+}
+
+// Their pieces, so far apart.
+template <class S> RF_FN void write_eight(uint4* to, long apart, const float (&v)[8], float scale) {
+  const uint4 high = eight_channels(v, scale);
+  *to = high;
+  if constexpr (S::kPieces == 2) to[apart] = what_is_left(v, scale, high);
 }
 
 // Where a place of the long row lies in an image, if it does. Last: images lie with their channels last.
@@ -181,7 +205,8 @@ template <class S, class W, bool Last> RF_FN void convert_places(const FlatLaunc
       float v[8];
       source.load(v, octet);
       most = largest_bits(v, most);
-      to[(long(group) * Shape::kOctets + octet) * l.places + place] = eight_channels(v, 1.0f);
+      const long apart = long(W::kGroups) * Shape::kOctets * l.places;
+      write_eight<S>(to + (long(group) * Shape::kOctets + octet) * l.places + place, apart, v, 1.0f);
     }
   }
   if constexpr (Last) {
@@ -234,7 +259,8 @@ template <class S, class W> RF_FN void convert_kernel(const float* w, unsigned c
     load(v, i);
     const int octet = i / W::kTaps, tap = i % W::kTaps, chunk = octet / (S::kChannels / 8);
     auto* stage = reinterpret_cast<uint4*>(to + ((stage0 + chunk) * W::kTaps + tap) * Shape::kStageBytes);
-    stage[octet % (S::kChannels / 8) * kFlatFeatures + feature % kFlatFeatures] = eight_channels(v, power_of_two(e));
+    uint4* at = stage + octet % (S::kChannels / 8) * kFlatFeatures + feature % kFlatFeatures;
+    write_eight<S>(at, Shape::kPieceBytes / 16, v, power_of_two(e));
   }
 }
 
@@ -284,7 +310,8 @@ __global__ void __launch_bounds__(kConvertThreads)
         for (int octet = 0; octet < Shape::kOctets; octet++) {
           float v[8];
           source.load(v, octet);
-          to[(long(group) * Shape::kOctets + octet) * l.places + image * l.image + at] = eight_channels(v, scale);
+          const long apart = long(W::kGroups) * Shape::kOctets * l.places;
+          write_eight<S>(to + (long(group) * Shape::kOctets + octet) * l.places + image * l.image + at, apart, v, scale);
         }
       }
   }
