@@ -2,6 +2,7 @@
 
     python bench/beside.py make FOLDER [--old CHECKOUT] [--target cuda:sm_90] [--only S0 S1]
     python bench/beside.py make FOLDER --target cuda:sm_90 --references KernelBench/level2/1_*.py
+    ... --no-tf32: of references that first switch TF32 off for convolutions
     python bench/beside.py run FOLDER [--only S0 S1] [--jobs 8] [--output bench/results/beside.csv]
 
 `make` writes FOLDER/NAME/{reference,old,new}.py, the second by the refold of another checkout, if
@@ -49,18 +50,18 @@ SAMPLE = ("S0", "S1", "S2", "S3", "S4", "C4", "P2", "P6")
 ROUNDS, SUSTAINED_S, WARM = 9, 0.2, 3
 BATCH = 4  # so many models are in the device's memory at once, each with its results
 READY = "ready"
+_NO_TF32 = "import torch\n\ntorch.backends.cudnn.allow_tf32 = False\n"
 Run = Callable[[], object]
 
 
 # --- making ---------------------------------------------------------------------------------------
-def make(
-    name: str, file: Path, old: Path | None, target: str, sets: list[str], folder: Path
-) -> str:
+def make(name: str, file: Path, ask: argparse.Namespace, sets: list[str], folder: Path) -> str:
     """Write one model's files; what it says is a line."""
-    here = folder / name
+    here, old, target = folder / name, ask.old, ask.target
     here.mkdir(parents=True, exist_ok=True)
     reference = here / "reference.py"
-    reference.write_text(contract.load(file, sets).source_with_sets)
+    first = _NO_TF32 if ask.no_tf32 else ""
+    reference.write_text(first + contract.load(file, sets).source_with_sets)
     said = []
     for side, root in (("old", old), ("new", HERE.parent)):
         made = here / f"{side}.py"
@@ -306,6 +307,7 @@ def main() -> int:
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="sets")
     parser.add_argument("--reduced", action="store_true", help="sizes that a laptop carries")
+    parser.add_argument("--no-tf32", action="store_true", help="of fp32 class: TF32 switched off")
     parser.add_argument("--references", nargs="*", type=Path, default=[], metavar="FILE")
     parser.add_argument("--only", nargs="*", default=None)
     parser.add_argument("--modes", nargs="*", default=["train", "eval"], choices=["train", "eval"])
@@ -337,7 +339,7 @@ def main() -> int:
     def write(model: tuple[str, Path, Sequence[str]]) -> str:
         name, file, reduced = model
         sets = [*(reduced if args.reduced else ()), *args.sets]
-        said = make(name, file, args.old, args.target, sets, args.folder)
+        said = make(name, file, args, sets, args.folder)
         print(said, flush=True)
         return said
 
