@@ -101,7 +101,11 @@ FAR_AHEAD = {
         "tf32",
         ("ieee", "features16"),
     ),
-    "transposed by a larger kernel": (replace(LARGER, kernel=(4, 4)), "tf32", ("tf32", "slim")),
+    "transposed by a larger kernel": (
+        replace(LARGER, kernel=(4, 4)),
+        "tf32",
+        ("tf32", "slim", "flat"),
+    ),
     "transposed, rows of odd length": (
         replace(LARGER, kernel=(4, 4), made=(257, 257)),
         "tf32",

@@ -237,7 +237,7 @@ def test_two_phases_along_the_width_are_of_tf32_class() -> None:
 
 
 def drawn(random: torch.Generator) -> tuple[nn.Module, torch.Tensor]:
-    """A convolution by steps of one, of any kind, and images for it."""
+    """A convolution of any kind, by steps only if it is transposed, and images for it."""
 
     def one(*of: int) -> int:
         return of[int(torch.randint(len(of), (), generator=random))]
@@ -253,6 +253,9 @@ def drawn(random: torch.Generator) -> tuple[nn.Module, torch.Tensor]:
         paddings = tuple(one(*range(min(r, 3) + 1)) for r in reaches)
         sizes = tuple(one(*{1: (1, 40, 300), 2: (3, 8, 13), 3: (2, 4, 6)}[places]) for _ in kernel)
         facts: dict[str, Any] = {"groups": groups, "dilation": dilations, "padding": paddings}
+        if transposed:
+            facts["stride"] = strides = tuple(one(1, 2, 2) for _ in kernel)
+            facts["output_padding"] = tuple(one(*range(s)) for s in strides)
         name = f"Conv{'Transpose' if transposed else ''}{places}d"
         module = getattr(nn, name)(channels, features, kernel, **facts)
         x = torch.randn((one(1, 2, 5), channels, *sizes), generator=random)

@@ -216,3 +216,23 @@ def test_what_one_mode_has_seen_the_others_know(monkeypatch, caplog):
             fast.train(training)
             right()
             assert len(caplog.records) == 1, "told once"
+        for training in (True, False):  # what one computes anew in doubt, it tells the other of
+            for first in (1.5, 0.5):
+                fast.train(training)
+                right()
+                fast.fc.weight.data.mul_(first)
+                fast(x)  # computed from the old values
+                fast.train(not training)
+                fast(x)
+                right()
+                fast.train(training)
+                right()
+                caplog.clear()
+                fast.fc.weight.data.mul_(1.25)
+                fast.train(not training)
+                right()
+                right()
+                fast.train(training)
+                right()
+                assert not caplog.records, "no result was computed from old values"
+                right()
