@@ -7406,7 +7406,9 @@ class _RefoldCache:
     that they had. fits: whether tensors are like those of the last call that came without
     gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
     names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
-    looked_at, epoch: see look.py. Copies and pickles of a module start with empty caches.
+    looked_at, epoch: see look.py. doubt: whether another mode saw an uncounted write (1), and all
+    was computed anew since, by the last call, whose kernels compare with what was there before (2).
+    Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -7426,6 +7428,7 @@ class _RefoldCache:
         self.looked: tuple[torch.Tensor, ...] | None = None
         self.looked_at: dict[tuple[int, ...], int] = {}
         self.epoch = 0
+        self.doubt = 0
 
     def __deepcopy__(self, memo: Any) -> "_RefoldCache":
         return _RefoldCache()
@@ -7542,9 +7545,13 @@ def _refold_ready(
             return cache if cache.reason is None else cache.reason
         found = file.kernels.altered(cache.watched[-1])
         if found in _REFOLD_SAID:
-            _refold_log.error(f"refold: {_REFOLD_SAID[found]}", ", ".join(cache.audited))
+            if cache.doubt != 2:  # else what the last call computed was right
+                _refold_log.error(f"refold: {_REFOLD_SAID[found]}", ", ".join(cache.audited))
             for each in list(caches.values()):  # which it was is not known; other modes saw nothing
                 each.seen, each.stepped, each.fits = (), each.stepped or set(), _refold_unlike
+                each.doubt = 1
+        if found in _REFOLD_SAID or cache.doubt == 2:
+            cache.doubt = 0
     return _refold_renew(model, caches, mode, file, device)
 
 
@@ -7600,7 +7607,8 @@ def _refold_renew(
             changed = _refold_changed(cache, file, memory, sources, (seen, counts), mode, copied)
             cache.compute(sources, (seen, counts), changed, mode["recipes"], file.place(device))
             if copied and not contents:
-                looked = [(sources[i], changed[i]) for i in copied]
+                # in doubt what differs is still to be told to the other modes, by the next call
+                looked = [(sources[i], changed[i] and cache.doubt == 0) for i in copied]
                 _refold_look_at(cache, file.kernels, memory, looked, file.place(device))
             file.folds_ready(cache)
     except RuntimeError as error:
@@ -7617,7 +7625,9 @@ def _refold_renew(
     cache.states = tuple(states)
     if reason is not None:
         cache.seen = ()  # what the sources hold is not looked at while there is a reason
-    cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
+    cache.doubt = min(2 * cache.doubt, 2)
+    cache.reason, cache.fits = reason, _refold_unlike
+    cache.stepped = set() if cache.doubt else None
     _refold_follow_optimizers(cache)
     # last: threads that find it take the values
     cache.watched = (*fixed, rows.cells, rows.alike, memory)
