@@ -141,8 +141,12 @@ def test_of_few_products_a_library_in_tf32_is_not_followed(
 def test_each_kernel_has_its_likely_tile() -> None:
     for kind in ("ieee", "tf32"):
         names = [w.schedule.kernels.name for w in likely(SIZES, kind, HOPPER)]
-        flat = ["flat wgmma"] if kind == "tf32" else []
-        assert sorted(names) == [*flat, "implicit mma_sync", "patches mma_sync", "strips wgmma"]
+        assert sorted(names) == [
+            "flat wgmma",
+            "implicit mma_sync",
+            "patches mma_sync",
+            "strips wgmma",
+        ]
         others = (w for w in likely(SIZES, kind, HOPPER) if w.schedule.kernels is not FLAT)
         assert {w.schedule.tile for w in others} == {"slim", "features64"}
     many = replace(SIZES, images=512, sizes=(60, 70), made=(60, 70))  # of one wave both are level

@@ -35,8 +35,6 @@ def functor(kernel: GroupKernel) -> list[str]:
         first = [f"acc = acc + lanes<V>({cpp_literal(conv.inputs[2]['value'])});"]
     if sum(n.row.flops.plain for n in group.nodes if n is not conv) > _LONG:
         lines.append("static constexpr bool kLong = true;")
-    if any(map(kernel.body.is_along_width, kernel.body.operands)):
-        lines.append("static constexpr bool kReadsElements = true;")
     if value is not conv or first:
         statements, texts = kernel.body.statements([value], {conv: "acc"})
         lines += kernel.function(

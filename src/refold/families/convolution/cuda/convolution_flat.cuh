@@ -185,7 +185,7 @@ template <class S, bool Split> struct FlatSums {
 #pragma unroll
       for (int i = 0; i < 64; i++) asm volatile("" : "+f"(of[half][i]));  // not before
   }
-  // Of a half of the places: those of two phases in turns.
+  // Of a half of the places: those of two phases, one after the other.
   template <int Together> RF_FN void half(float (&sums)[64], int half) const {
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = Together == 1 ? of[half][i] : of[i / 32][32 * half + i % 32];
@@ -325,7 +325,7 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
       if constexpr (Body::kMakesLast) {
         store_flat_last<kTogether>(l, body, acc, table, 128 * half, group, feature0, lane);
       } else {
-        if constexpr (!Body::kLong && !Body::kReadsElements)
+        if constexpr (!Body::kLong)
           values_flat<kTogether>(body, acc, table, 128 * half, group, feature0, lane, l.of.images.places);
         store_flat<kTogether>(l, body, acc, table, shared.stage[4 * consumer + warp], 128 * half, group, feature0, lane);
       }

@@ -39,7 +39,6 @@ namespace rf {
 // What a body of a convolution is unless it says otherwise: one that stores the convolution.
 struct ConvolutionBody {
   static constexpr bool kLong = false;  // more arithmetic of an element than a kernel should unroll
-  static constexpr bool kReadsElements = false;  // an operand has values for places, not for features alone
   static constexpr int kPoolHigh = 1, kPoolWide = 1;  // windows of the result, whose largest or mean is stored
   template <class V, class C> RF_FN V value(V acc, long row, long channel, C col) const { return acc; }
   template <class V, class C> RF_FN V pooled(V acc, long row, long channel, C col) const { return acc; }

@@ -165,7 +165,7 @@ template <class Body> RF_FN float value_flat(const Body& body, float v, int2 at,
   else return body.value(Real(v), row, channel, max(at.y, 0));
 }
 
-// What follows on each element, in registers, but for bodies that read other elements, so that what belongs to a feature is read once.
+// What follows on each element, in registers, so that what belongs to a feature is read once.
 template <int Together, class Body>
 RF_FN void values_flat(const Body& body, float (&acc)[64], const FlatTable& table, int place0, int group, int feature0, int lane,
                        int places) {
@@ -220,13 +220,11 @@ RF_FN void undo_scales(float (&acc)[64], const FlatTable& table, int place0, con
   }
 }
 
-// 16 features of 128 places, from registers to memory. feature0: of the group. Bodies that read other elements are computed
-// here, where lanes have places next to each other; long ones, too, few at a time.
+// 16 features of 128 places, from registers to memory. feature0: of the group. Long bodies are computed here, few at a time.
 template <int Together, class Body>
 RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[64], const FlatTable& table, Stage<64>& stage,
                       int place0, int group, int feature0, int lane) {
   using W = typename Body::Window;
-  constexpr bool kReads = Body::kLong || Body::kReadsElements;
   constexpr long kChannels = long(W::kGroups) * W::kFeatures;
   constexpr bool kWhole = W::kFeatures % kFlatFeatures == 0;
 #pragma unroll
@@ -235,7 +233,7 @@ RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[
     for (int h = 0; h < 2; h++) {  // of eight features
       lay_down<Together>(stage.at[lane / 4], acc, piece, h, lane);
       __syncwarp();
-      if constexpr (Together == 2 && !kReads) {
+      if constexpr (Together == 2 && !Body::kLong) {
         if (l.in_pairs) {
           store_pairs(l, body, table.at[place0 + 64 * piece + 2 * lane], stage, group, feature0 + 8 * h, lane);
           __syncwarp();
@@ -258,12 +256,6 @@ RF_FN void store_flat(const FlatLaunch& l, const Body& body, const float (&acc)[
             const int channel = group * W::kFeatures + first + f;
             if (there(f)) v[0] = value_flat(body, v[0], at, channel, l.of.images.places);
             rotate(v);
-          }
-        } else if constexpr (Body::kReadsElements) {
-#pragma unroll
-          for (int f = 0; f < 8; f++) {
-            const int channel = group * W::kFeatures + first + f;
-            if (there(f)) v[f] = value_flat(body, v[f], at, channel, l.of.images.places);
           }
         }
         // rows lie `places` apart: one product of 64 bits for all eight
