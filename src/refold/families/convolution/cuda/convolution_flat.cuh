@@ -35,11 +35,11 @@
 #pragma once
 #include "convolution.cuh"
 #include "flat_epilogue.cuh"
+#include "flat_sums.cuh"
 
 namespace rf {
 
 constexpr int kFlatBarrier = 1;  // and 2: of a consumer's 128 threads
-constexpr int kBothSums = 2;     // of phases 0 and 1
 
 template <class S> struct FlatStorage {
   FlatTable tables[2][2];  // of a consumer's tile and of the one before
@@ -154,86 +154,6 @@ template <class S, class W> RF_FN void load_windows(const FlatLaunch& l, FlatSto
     });
   }
 }
-
-template <int Phase> struct SumsOf {
-  static constexpr int value = Phase;
-};
-
-// The sums of a thread. `multiply` issues the products of a stage of kernels and of places from `b` on; but for those that
-// it issues all are done when it returns.
-template <class S, bool Split> struct FlatSums {
-  static constexpr int kHalves = 2;  // of 128 places of the result each
-  float of[2][64];                   // of places, or of the phases along the width
-  bool add[2] = {false, false};      // to what is there; else they are the first
-  template <int Phase> RF_FN void multiply(const CoreMatrices& a, const CoreMatrices& b, int octet_bytes) {
-    constexpr int kBegin = Phase == kBothSums ? 0 : Phase, kEnd = Phase == kBothSums ? 2 : Phase + 1;
-    wgmma_fence();
-#pragma unroll
-    for (int octet = 0; octet < S::kChannels / 8; octet += 2)
-#pragma unroll
-      for (int i = kBegin; i < kEnd; i++) {
-        wgmma_plain(of[i], a.at(octet * kFlatFeatures * 16), b.at(octet * octet_bytes + (i - kBegin) * 128 * 16), add[i]);
-        add[i] = true;
-      }
-    wgmma_commit_group();
-    wgmma_wait_group<1>();
-  }
-  RF_FN void settle() {
-    wgmma_wait_group<0>();
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-#pragma unroll
-      for (int i = 0; i < 64; i++) asm volatile("" : "+f"(of[half][i]));  // not before
-  }
-  // Of a half of the places: those of two phases, one after the other.
-  template <int Together> RF_FN void half(float (&sums)[64], int half) const {
-#pragma unroll
-    for (int i = 0; i < 64; i++) sums[i] = Together == 1 ? of[half][i] : of[i / 32][32 * half + i % 32];
-  }
-};
-
-template <class S> struct FlatSums<S, true> {
-  static constexpr int kHalves = 1;
-  float of[64], stage[64], small[64];
-  bool add = false;
-  RF_FN FlatSums() {
-#pragma unroll
-    for (int i = 0; i < 64; i++) of[i] = 0.0f;
-  }
-  template <int> RF_FN void multiply(const CoreMatrices& a, const CoreMatrices& b, int octet_bytes) {
-    constexpr int kLowOfA = kFlatFeatures * S::kChannels * 2, kOctets = S::kChannels / 8;
-    const auto product = [&](float (&d)[64], int octet, bool low_a, bool low_b, bool add) {
-      wgmma_plain(d, a.at(low_a * kLowOfA + octet * kFlatFeatures * 16), b.at((low_b * kOctets + octet) * octet_bytes), add);
-    };
-    wgmma_fence();
-#pragma unroll
-    for (int octet = 0; octet < kOctets; octet += 2) product(stage, octet, false, false, octet > 0);
-    wgmma_commit_group();
-#pragma unroll
-    for (int octet = 0; octet < kOctets; octet += 2) {
-      product(small, octet, false, true, add);
-      product(small, octet, true, false, true);
-      add = true;
-    }
-    wgmma_commit_group();
-    wgmma_wait_group<1>();
-#pragma unroll
-    for (int i = 0; i < 64; i++) asm volatile("" : "+f"(stage[i]));  // not before
-#pragma unroll
-    for (int i = 0; i < 64; i++) of[i] += stage[i];
-  }
-  RF_FN void settle() {
-    wgmma_wait_group<0>();
-#pragma unroll
-    for (int i = 0; i < 64; i++) asm volatile("" : "+f"(small[i]));  // not before
-#pragma unroll
-    for (int i = 0; i < 64; i++) of[i] = fmaf(small[i], 1.0f / kOfLow, of[i]);
-  }
-  template <int> RF_FN void half(float (&sums)[64], int) const {
-#pragma unroll
-    for (int i = 0; i < 64; i++) sums[i] = of[i];
-  }
-};
 
 template <class S, class Body>
 RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& shared, uint32_t kernels, uint32_t windows,
