@@ -171,6 +171,8 @@ class Growth:
             return None
         if torch.is_grad_enabled() and any(p.requires_grad for p in fast.parameters()):
             return None  # gradients are wanted: the original would run
+        if not all(_serves(p, fast) for p in refused):
+            return None  # at each call in a mode in which nothing was gained
         if any(is_apart(p, args, kwargs) for p in refused):
             return None
         alike = [p for p in refused if not _is_unlike(p, fast, args, kwargs)]
@@ -320,6 +322,12 @@ def is_apart(
     device = max((v.get_device() for v in tensors), default=-1)
     reason = space._refold_context(device, space._refold_file.kind)
     return reason is not None and not (autocast and reason == "autocast is active")
+
+
+def _serves(program: twin.Program, fast: torch.nn.Module) -> bool:
+    """Whether a program has kernels for the mode that a module is in."""
+    known = program.namespace._refold_file.modes
+    return any(name in known for name in modes(fast))
 
 
 def _is_unlike(
