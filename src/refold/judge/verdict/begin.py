@@ -18,6 +18,7 @@ from refold.judge.verdict.room import Room, starving, wanted
 from refold.judge.verdict.session import Session
 from refold.judge.wire import sent
 from refold.judge.wire.host import Host
+from refold.judge.worker import flags
 
 _LOST = 2.0**-6  # of the outputs' scale, by which two runs differ that one seed does not fix
 _FEW = 0.1  # of exact values that may be ties
@@ -155,6 +156,7 @@ def _load_candidate(session: Session) -> Host:
             device=str(session.device),
             threads=session.threads,
             watch=True,
+            switches=flags.set_by_files(),
         )
     except BaseException:
         host.close()

@@ -82,8 +82,10 @@ class Worker(Calls):
         device: str,
         threads: int,
         watch: bool,
+        switches: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Import the file and build the module under the seed."""
+        """Import the file and build the module under the seed. switches: as the reference has them,
+        which the file may set, too."""
         self.device = torch.device(device)
         torch.set_num_threads(threads)
         if self.device.type == "cuda":
@@ -101,6 +103,7 @@ class Worker(Calls):
         left = digest(torch.get_rng_state())
         self.built = {name: m.training for name, m in self.model.named_modules()}
         after = flags.snapshot()
+        before |= {k: v for k, v in (switches or {}).items() if after[k] == v}
         hushed = after[flags.HUSHED] > before[flags.HUSHED]
         before[flags.HUSHED] = after[flags.HUSHED]  # told by itself; from now on none may follow
         assumes = file.namespace.get("REFOLD_ASSUMES", "")

@@ -35,6 +35,12 @@ _NUMPY = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"
 _DECIMALS = "28 digits, ROUND_HALF_EVEN"  # as Python makes the context
 _KERNELS = ("CPU", "CUDA", "AutogradCPU", "AutogradCUDA", "CompositeImplicitAutograd")
 _MIXED = "no single one: set for one backend alone"
+# what files set for themselves where they begin: a candidate may set what its reference sets
+_SET_BY_FILES = (
+    *("float32 matmul precision", "cuda.matmul.allow_tf32", "cudnn.allow_tf32", "deterministic"),
+    *("cudnn.benchmark", "cudnn.deterministic", "cudnn.enabled", "default dtype"),
+    *("fp16 reduced reduction", "bf16 reduced reduction", "attention kernels"),
+)
 
 
 def snapshot() -> dict[str, Any]:
@@ -103,6 +109,12 @@ def snapshot() -> dict[str, Any]:
         "operators of PyTorch's": _overriding(),
         "flush denormal": float(torch.tensor([1e-40]) * 1.0) == 0.0,
     }
+
+
+def set_by_files() -> dict[str, Any]:
+    """The switches that a file may have set as it was imported, in the process of the reference."""
+    found = snapshot()
+    return {name: found[name] for name in _SET_BY_FILES}
 
 
 _ORDINARY: set[str] = set()  # names that are known to override nothing: thousands

@@ -63,6 +63,7 @@ def _warnings(session: Session) -> None:
 TEST = Test(
     "flags",
     "TF32, threads, determinism, default dtype, warnings, environment left changed",
-    "Import, calls and a backward leave every global switch as they found it.",
+    "Import, calls and a backward leave every global switch as they found it, but for what the "
+    "reference's file sets, too, as it is imported.",
     run,
 )
