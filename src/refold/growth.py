@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from refold import pipeline, twin
 from refold.capture import Example
+from refold.capture.generators import torchs_kept
 from refold.capture.twin import apart_of
 from refold.changed import changed, modes
 from refold.derive import Options
@@ -83,7 +84,7 @@ def _called(module: torch.nn.Module, example: Example) -> torch.nn.Module | None
     try:
         made = apart_of(module, whole=True)
         args, kwargs = copy.deepcopy((example.args, dict(example.kwargs)))
-        with torch.no_grad(), torch.random.fork_rng(devices=()):
+        with torch.no_grad(), torchs_kept():
             type(made).forward(made, *args, **kwargs)
     except Exception:
         return None
@@ -278,7 +279,7 @@ def _is_right(
     for attempt in (made.attempt, None):
         own = apart_of(module)
         given, named = copy.deepcopy((args, kwargs))
-        with torch.no_grad(), torch.random.fork_rng(devices=()):
+        with torch.no_grad(), torchs_kept():
             torch.manual_seed(0)
             if attempt is None:
                 found = type(module).forward(own, *given, **named)

@@ -176,12 +176,13 @@ def explain(model: Any, /, *args: Any, **kwargs: Any) -> Report:
     """
     from refold.backend.compile import refold
     from refold.capture import kept
+    from refold.capture.generators import torchs_kept
 
     module = getattr(model, "_orig_mod", model)
     held = kept(module) if isinstance(module, torch.nn.Module) else contextlib.nullcontext()
     parameters = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
     gradients = [p.grad for p in parameters]
-    with held, torch.random.fork_rng(), collected() as found, broken() as stops:
+    with held, torchs_kept(), collected() as found, broken() as stops:
         # a backend and a function that Dynamo has not met
         fresh = torch.compile(again(module), backend=functools.partial(refold))
         backward_of(fresh(*args, **kwargs), parameters, (args, kwargs))

@@ -16,6 +16,7 @@ from refold.backend.compile import refold
 from refold.backend.options import BackendOptions
 from refold.backend.report import Report, again, backward_of, broken, collected
 from refold.capture import Example, kept
+from refold.capture.generators import torchs_kept
 from refold.growth import is_apart
 
 
@@ -84,7 +85,7 @@ def by_graphs(
     made = ByGraphs(options, training)
     fast = twin.bind_graphs(made, module)
     parameters = list(module.parameters())
-    with kept(module), torch.random.fork_rng(), collected() as found, broken() as stops:
+    with kept(module), torchs_kept(), collected() as found, broken() as stops:
         if training:
             module.train()
         for example in examples:

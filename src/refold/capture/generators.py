@@ -1,13 +1,26 @@
-"""Generators of random numbers that are not PyTorch's: their states, and how these are put back."""
+"""Generators of random numbers: their states, and how these are put back."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 Known = tuple[Any, Callable[[Any, Any], object]]
+
+
+@contextlib.contextmanager
+def torchs_kept() -> Iterator[None]:
+    """PyTorch's random numbers are as they were behind this: the CPU's and all GPUs', which
+    `torch.manual_seed` begins anew, too."""
+    cuda: Any = torch.cuda
+    cards = range(cuda.device_count()) if cuda.is_initialized() else ()
+    with torch.random.fork_rng(cards):
+        yield
 
 
 def draws(value: Any) -> Known | None:
