@@ -7336,6 +7336,14 @@ def _refold_look_at(
     )
 
 
+def _refold_doubt(caches: dict[str, Any]) -> None:
+    """Let all that a module has folded be computed anew by the next call that reads it."""
+    everywhere: Callable[[], Any] = getattr(caches, "everywhere", caches.values)
+    for each in list(everywhere()):
+        each.seen, each.stepped, each.fits = (), each.stepped or set(), _refold_unlike
+        each.doubt = 1
+
+
 # Folded parameters: computed from parameters alone, kept, and computed anew when these change.
 #
 # By what a change is seen (docs/decisions/0011): PyTorch's counters of writes, addresses, the module
@@ -7373,8 +7381,9 @@ class _RefoldCache:
     that they had. fits: whether tensors are like those of the last call that came without
     gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
     names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
-    looked_at, epoch: see look.py. doubt: whether another mode saw an uncounted write (1), and all
-    was computed anew since, by the last call, whose kernels compare with what was there before (2).
+    looked_at, epoch: see look.py. doubt: whether another mode saw an uncounted write, or nothing
+    was looked at for a while (1), and all was computed anew since, by the last call, whose kernels
+    compare with what was there before (2).
     Copies and pickles of a module start with empty caches.
     """
 
@@ -7493,7 +7502,8 @@ def _refold_examined(
     if recorded and _refold_wants_gradients(model, mode, arguments):
         return "gradients are wanted"
     cache = _refold_ready(model, caches, mode, file, device)
-    if mode["repeats"] and not recorded and type(cache) is _RefoldCache:
+    calm = type(cache) is _RefoldCache and cache.stepped is None
+    if calm and mode["repeats"] and not recorded:
         cache.fits = _refold_like(*arguments)
     return cache
 
@@ -7514,9 +7524,7 @@ def _refold_ready(
         if found in _REFOLD_SAID:
             if cache.doubt != 2:  # else what the last call computed was right
                 _refold_log.error(f"refold: {_REFOLD_SAID[found]}", ", ".join(cache.audited))
-            for each in list(caches.values()):  # which it was is not known; other modes saw nothing
-                each.seen, each.stepped, each.fits = (), each.stepped or set(), _refold_unlike
-                each.doubt = 1
+            _refold_doubt(caches)  # which it was is not known; other modes saw nothing
         if found in _REFOLD_SAID or cache.doubt == 2:
             cache.doubt = 0
     return _refold_renew(model, caches, mode, file, device)
@@ -7572,6 +7580,8 @@ def _refold_renew(
             )
             counts = versions[len(sources) :]
             changed = _refold_changed(cache, file, memory, sources, (seen, counts), mode, copied)
+            if old is None and copied and not contents:  # nobody knows what this finds
+                _refold_doubt(caches)
             cache.compute(sources, (seen, counts), changed, mode["recipes"], file.place(device))
             if copied and not contents:
                 # in doubt what differs is still to be told to the other modes, by the next call
@@ -7590,11 +7600,12 @@ def _refold_renew(
     cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
     cache.states = tuple(states)
-    if reason is not None:
-        cache.seen = ()  # what the sources hold is not looked at while there is a reason
-    cache.doubt = min(2 * cache.doubt, 2)
+    if reason is not None:  # what the sources hold is not looked at meanwhile
+        cache.seen, cache.doubt = (), 1
+    else:
+        cache.doubt = min(2 * cache.doubt, 2)
     cache.reason, cache.fits = reason, _refold_unlike
-    cache.stepped = set() if cache.doubt else None
+    cache.stepped = set() if cache.doubt == 2 else None
     _refold_follow_optimizers(cache)
     # last: threads that find it take the values
     cache.watched = (*fixed, rows.cells, rows.alike, memory)

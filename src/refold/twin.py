@@ -66,6 +66,20 @@ class Graphs(Protocol):
     def fresh(self) -> Graphs: ...
 
 
+class Caches(dict[str, Any]):
+    """What the modes of one of a twin's programs have folded; the other programs' beside it."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self._state = weakref.ref(state)
+
+    def everywhere(self) -> list[Any]:
+        """The caches of all programs."""
+        state = self._state()
+        held = [self] if state is None else [caches for _, caches in state.programs]
+        return [cache for caches in held for cache in list(caches.values())]
+
+
 @dataclass(eq=False)
 class State:
     """What a twin holds beside its attributes.
@@ -90,6 +104,9 @@ class State:
     otherwise: Callable[..., Any] | None = None
     twin: weakref.ref[torch.nn.Module] | None = None
     kind: type | None = None
+
+    def __post_init__(self) -> None:
+        self.programs = [(made, Caches(self)) for made, _ in self.programs]
 
 
 # Of each twin that lives, by its id. It holds none: a state may reach its twin, by what attributes
@@ -276,7 +293,7 @@ def _refused(
     if state.grow is not None:
         made = state.grow(self, [tried for tried, _ in refusals], args, kwargs)
         if isinstance(made, Program):
-            caches: dict[str, Any] = {}
+            caches = Caches(state)
             state.programs.insert(0, (made, caches))
             found = made.attempt(self, caches, *args, **kwargs)
             if type(found) is not made.refusal:

@@ -202,7 +202,7 @@ def test_what_one_mode_has_seen_the_others_know(monkeypatch, caplog):
 
     with torch.no_grad():
         for training in (True, False, True):
-            for mode in (True, False):
+            for mode in (True, False, True, False):  # the first of a mode puts others in doubt
                 fast.train(mode)
                 right()
             fast.train(training)
@@ -236,3 +236,54 @@ def test_what_one_mode_has_seen_the_others_know(monkeypatch, caplog):
                 right()
                 assert not caplog.records, "no result was computed from old values"
                 right()
+        for training in (True, False):  # and what was written while the original ran
+            fast.train(not training)
+            right()
+            fast.train(training)
+            right()
+            hook = fast.fc.register_forward_hook(lambda *given: None)
+            right()
+            fast.fc.weight.data.mul_(1.25)
+            right()
+            hook.remove()
+            right()
+            right()
+            caplog.clear()
+            fast.train(not training)
+            right()
+            right()
+
+
+def test_what_one_program_has_seen_the_others_know(monkeypatch, caplog):
+    """A twin has programs for several forms of calls, each with folds of its own."""
+    torch.manual_seed(0)
+    module, x = Summed().eval(), torch.randn(8, 512)
+    target, device = pipeline.target_for("cuda:sm_80", "ieee")
+    options = Options(measure=False, accuracy=False)
+    result = pipeline.run(module, [x], "", "x", target, device, options)
+    fast = pipeline.bind_for_class(emulated(result.text), module)
+    (namespace,) = twin.namespaces(fast)
+    monkeypatch.setattr(namespace, "_refold_is_readable", lambda device: False)
+    original, state = twin.original(fast), twin.state_of(fast)
+    ((made, _),) = state.programs
+    folded = [twin.Caches(state), twin.Caches(state)]
+
+    def called(program: int):
+        state.programs = [(made, folded[program]), (made, folded[1 - program])]
+        return fast(x)
+
+    def right(program: int):
+        torch.testing.assert_close(called(program), original(x), rtol=1e-3, atol=1e-3)
+
+    with torch.no_grad():
+        right(0)
+        fast.fc.weight.data.mul_(1.5)
+        right(1)  # by the first call of all
+        right(0)
+        for first, other in ((0, 1), (1, 0)):
+            right(first)
+            right(other)
+            fast.fc.weight.data.mul_(1.5)
+            called(first)  # computed from the old values
+            right(first)
+            right(other)

@@ -5,9 +5,12 @@ The host cannot read a GPU's memory without waiting for the GPU. So the first ke
 parameter that nothing else shows is followed one call late.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from refold.runtime.calls import _refold_unlike
 
 _REFOLD_SAMPLES = 32  # words of a parameter, as many as the host samples
 
@@ -67,3 +70,11 @@ def _refold_look_at(
     kernels.look(
         memory, table.data_ptr(), expected.data_ptr(), table.numel(), cache.epoch, flag.data_ptr()
     )
+
+
+def _refold_doubt(caches: dict[str, Any]) -> None:
+    """Let all that a module has folded be computed anew by the next call that reads it."""
+    everywhere: Callable[[], Any] = getattr(caches, "everywhere", caches.values)
+    for each in list(everywhere()):
+        each.seen, each.stepped, each.fits = (), each.stepped or set(), _refold_unlike
+        each.doubt = 1
