@@ -77,6 +77,11 @@ FAR_AHEAD = {
         "ieee",
         ("ieee", "broad", "flat"),
     ),
+    "fp32 of 32 channels, short rows": (
+        replace(ONE, channels=32, features=64, sizes=(58, 58), made=(56, 56)),
+        "ieee",
+        ("ieee", "joined"),
+    ),
     "fp32 of channels that fill no stage": (replace(ONE, channels=65), "ieee", None),
     "transposed by steps of one, many channels": (
         replace(

@@ -177,7 +177,7 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
         # 64 -> 64 of 56 x 56: 105 us, joined strips 130. Of two phases whose rows are even 93 and 5
         # of level 2 1114 and 2167, strips 1250 and 2829; of odd rows 91 2133 and 1919
         phases = c.axes[-1].phases == 2 and c.made[-1] % 2 == 0
-        if strips is None or joined or phases:
+        if strips is None or ((joined or phases) and strips.kind == "tf32"):
             strips = by_flat(c) or strips
         return strips or by_patches(c)
 
