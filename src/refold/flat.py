@@ -127,7 +127,7 @@ def products(schedule: Schedule, c: Convolution) -> float:
     return -(-tiles // PROCESSORS) * PROCESSORS * high * wide * depth
 
 
-def moved(c: Convolution) -> int:
+def moved(c: Convolution, kind: str) -> int:
     """Bytes that the pass before the kernel moves, beside the images, which are read once: they are
-    written in 16 bits, and read again."""
-    return 4 * c.channels * places(c)
+    written in 16 bits, of fp32 class in twice 16, and read again."""
+    return (8 if kind == "ieee" else 4) * c.channels * places(c)

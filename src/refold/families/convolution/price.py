@@ -51,5 +51,6 @@ def _busy(c: Convolution, algorithm: Algorithm, device: DeviceModel) -> float:
     parts = 1.0 if algorithm.kind == "ieee" else 1 / 3
     flops = 2 * tile_products(algorithm.schedule, c)
     seconds = flops * parts * algorithm.schedule.kernels.slow / device.product_flops
-    before = flat.moved(c) / device.bandwidth if algorithm.schedule.kernels is flat.FLAT else 0.0
-    return seconds + before
+    if algorithm.schedule.kernels is flat.FLAT:
+        seconds += flat.moved(c, algorithm.kind) / device.bandwidth
+    return seconds
