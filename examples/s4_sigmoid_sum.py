@@ -6666,12 +6666,13 @@ def _refold_look_at(
     )
 
 
-def _refold_doubt(caches: dict[str, Any]) -> None:
-    """Let all that a module has folded be computed anew by the next call that reads it."""
+def _refold_doubt(caches: dict[str, Any], doubt: int) -> None:
+    """Let all that a module has folded be computed anew by the next call that reads it; with the
+    `doubt` that it holds then."""
     everywhere: Callable[[], Any] = getattr(caches, "everywhere", caches.values)
     for each in list(everywhere()):
         each.seen, each.stepped, each.fits = (), each.stepped or set(), _refold_unlike
-        each.doubt = 1
+        each.doubt = doubt
 
 
 # Folded parameters: computed from parameters alone, kept, and computed anew when these change.
@@ -6854,7 +6855,7 @@ def _refold_ready(
         if found in _REFOLD_SAID:
             if cache.doubt != 2:  # else what the last call computed was right
                 _refold_log.error(f"refold: {_REFOLD_SAID[found]}", ", ".join(cache.audited))
-            _refold_doubt(caches)  # which it was is not known; other modes saw nothing
+            _refold_doubt(caches, int(not _refold_is_readable(device)))  # others saw nothing
         if found in _REFOLD_SAID or cache.doubt == 2:
             cache.doubt = 0
     return _refold_renew(model, caches, mode, file, device)
@@ -6911,7 +6912,7 @@ def _refold_renew(
             counts = versions[len(sources) :]
             changed = _refold_changed(cache, file, memory, sources, (seen, counts), mode, copied)
             if old is None and copied and not contents:  # nobody knows what this finds
-                _refold_doubt(caches)
+                _refold_doubt(caches, 1)
             cache.compute(sources, (seen, counts), changed, mode["recipes"], file.place(device))
             if copied and not contents:
                 # in doubt what differs is still to be told to the other modes, by the next call
@@ -6931,7 +6932,7 @@ def _refold_renew(
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
     cache.states = tuple(states)
     if reason is not None:  # what the sources hold is not looked at meanwhile
-        cache.seen, cache.doubt = (), 1
+        cache.seen, cache.doubt = (), int(not _refold_is_readable(device))
     else:
         cache.doubt = min(2 * cache.doubt, 2)
     cache.reason, cache.fits = reason, _refold_unlike

@@ -72,9 +72,10 @@ def _refold_look_at(
     )
 
 
-def _refold_doubt(caches: dict[str, Any]) -> None:
-    """Let all that a module has folded be computed anew by the next call that reads it."""
+def _refold_doubt(caches: dict[str, Any], doubt: int) -> None:
+    """Let all that a module has folded be computed anew by the next call that reads it; with the
+    `doubt` that it holds then."""
     everywhere: Callable[[], Any] = getattr(caches, "everywhere", caches.values)
     for each in list(everywhere()):
         each.seen, each.stepped, each.fits = (), each.stepped or set(), _refold_unlike
-        each.doubt = 1
+        each.doubt = doubt
