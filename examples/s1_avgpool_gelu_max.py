@@ -6889,6 +6889,12 @@ def _refold_look_at(
     )
 
 
+def _refold_captures(device: int) -> bool:
+    """Is a CUDA graph captured? Nothing can be looked at then: doubt waits. What the graph reads of
+    folds keeps its place."""
+    return device >= 0 and torch.cuda.is_current_stream_capturing()
+
+
 def _refold_doubt(caches: dict[str, Any], doubt: int) -> None:
     """Let all that a module has folded be computed anew by the next call that reads it; with the
     `doubt` that it holds then."""
@@ -7072,7 +7078,7 @@ def _refold_ready(
     cache = caches.get(mode["name"])
     if cache is not None and cache.device == device:
         same = file.kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors)
-        if same and cache.stepped is None:
+        if same and (cache.stepped is None or (not cache.stepped and _refold_captures(device))):
             return cache if cache.reason is None else cache.reason
         found = file.kernels.altered(cache.watched[-1])
         if found in _REFOLD_SAID:

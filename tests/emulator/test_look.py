@@ -287,3 +287,30 @@ def test_what_one_program_has_seen_the_others_know(monkeypatch, caplog):
             called(first)  # computed from the old values
             right(first)
             right(other)
+
+
+def test_doubt_waits_while_a_cuda_graph_is_captured(monkeypatch):
+    """Nothing may be copied to the device then: two modes are called, and then both captured."""
+    torch.manual_seed(0)
+    module, x = Modes().eval(), torch.randn(8, 512)
+    target, device = pipeline.target_for("cuda:sm_80", "ieee")
+    options = Options(measure=False, accuracy=False)
+    result = pipeline.run(module, [x], "", "x", target, device, options)
+    fast = pipeline.bind_for_class(emulated(result.text), module)
+    (namespace,) = twin.namespaces(fast)
+    renew, renewed = namespace._refold_renew, []
+    monkeypatch.setattr(namespace, "_refold_is_readable", lambda device: False)
+    monkeypatch.setattr(
+        namespace, "_refold_renew", lambda *given: renewed.append(1) or renew(*given)
+    )
+    with torch.no_grad():
+        for mode in (True, False):
+            fast.train(mode)(x)
+        before, captured = len(renewed), []
+        monkeypatch.setattr(namespace, "_refold_captures", lambda device: True)
+        for mode in (True, False):
+            captured.append(fast.train(mode)(x))
+        assert len(renewed) == before
+        monkeypatch.setattr(namespace, "_refold_captures", lambda device: False)
+        assert torch.equal(fast.train(True)(x), captured[0])
+        assert len(renewed) > before

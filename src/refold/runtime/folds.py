@@ -19,7 +19,7 @@ from refold.runtime.calls import (
     _refold_log,
     _refold_unlike,
 )
-from refold.runtime.look import _refold_doubt, _refold_look_at
+from refold.runtime.look import _refold_captures, _refold_doubt, _refold_look_at
 from refold.runtime.structure import _refold_tensor, _RefoldRows
 
 _REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
@@ -189,7 +189,7 @@ def _refold_ready(
     cache = caches.get(mode["name"])
     if cache is not None and cache.device == device:
         same = file.kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors)
-        if same and cache.stepped is None:
+        if same and (cache.stepped is None or (not cache.stepped and _refold_captures(device))):
             return cache if cache.reason is None else cache.reason
         found = file.kernels.altered(cache.watched[-1])
         if found in _REFOLD_SAID:

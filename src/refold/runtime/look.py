@@ -72,6 +72,12 @@ def _refold_look_at(
     )
 
 
+def _refold_captures(device: int) -> bool:
+    """Is a CUDA graph captured? Nothing can be looked at then: doubt waits. What the graph reads of
+    folds keeps its place."""
+    return device >= 0 and torch.cuda.is_current_stream_capturing()
+
+
 def _refold_doubt(caches: dict[str, Any], doubt: int) -> None:
     """Let all that a module has folded be computed anew by the next call that reads it; with the
     `doubt` that it holds then."""
