@@ -2,7 +2,7 @@
 
     python bench/beside.py make FOLDER [--old CHECKOUT] [--target cuda:sm_90] [--only S0 S1]
     python bench/beside.py make FOLDER --target cuda:sm_90 --references KernelBench/level2/1_*.py
-    ... --no-tf32: of references that first switch TF32 off for convolutions
+    ... --no-tf32: of references that switch TF32 off for convolutions
     python bench/beside.py run FOLDER [--only S0 S1] [--jobs 8] [--output bench/results/beside.csv]
 
 `make` writes FOLDER/NAME/{reference,old,new}.py, the second by the refold of another checkout, if
@@ -50,7 +50,7 @@ SAMPLE = ("S0", "S1", "S2", "S3", "S4", "C4", "P2", "P6")
 ROUNDS, SUSTAINED_S, WARM = 9, 0.2, 3
 BATCH = 4  # so many models are in the device's memory at once, each with its results
 READY = "ready"
-_NO_TF32 = "import torch\n\ntorch.backends.cudnn.allow_tf32 = False\n"
+_NO_TF32 = "\n\nimport torch\n\ntorch.backends.cudnn.allow_tf32 = False\n"
 Run = Callable[[], object]
 
 
@@ -60,8 +60,8 @@ def make(name: str, file: Path, ask: argparse.Namespace, sets: list[str], folder
     here, old, target = folder / name, ask.old, ask.target
     here.mkdir(parents=True, exist_ok=True)
     reference = here / "reference.py"
-    first = _NO_TF32 if ask.no_tf32 else ""
-    reference.write_text(first + contract.load(file, sets).source_with_sets)
+    behind = _NO_TF32 if ask.no_tf32 else ""  # a file may have to begin with a line of its own
+    reference.write_text(contract.load(file, sets).source_with_sets + behind)
     said = []
     for side, root in (("old", old), ("new", HERE.parent)):
         made = here / f"{side}.py"

@@ -192,7 +192,7 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
         const CoreMatrices a(kernels + of_kernels.slot * Shape::kStageBytes, kFlatFeatures * 16);
         const CoreMatrices b(window + shift * 16, octet_bytes);
         mbarrier_wait(kernels_full + kMbarrierBytes * of_kernels.slot, of_kernels.round);
-        sums.template multiply<decltype(phase)::value>(a, b, octet_bytes);
+        sums.template multiply<decltype(phase)::index>(a, b, octet_bytes);
         if (lane == 0) {
           if (used_stage >= 0) mbarrier_arrive(kernels_empty + kMbarrierBytes * used_stage);
           if (used_window >= 0 && used_window != of_windows.slot)
@@ -208,14 +208,14 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
         if constexpr (kTogether == 1) {
 #pragma unroll 1
           for (int wide = 0; wide < W::Wide::kKernel; wide++)
-            multiply(high_shift + Shape::Wide::shift(0, wide), SumsOf<kBothSums>{});
+            multiply(high_shift + Shape::Wide::shift(0, wide), Step<kBothSums>{});
         } else {
           constexpr int kFirst = Shape::Wide::first_of(0) == 0 ? 0 : 1;  // the phase of even taps
-          const auto even = [&](int wide) { multiply(high_shift + Shape::Wide::shift(kFirst, wide), SumsOf<kFirst>{}); };
+          const auto even = [&](int wide) { multiply(high_shift + Shape::Wide::shift(kFirst, wide), Step<kFirst>{}); };
 #pragma unroll 1
           for (int wide = 0; wide + 1 < W::Wide::kKernel; wide += 2) {
             even(wide);
-            multiply(high_shift + Shape::Wide::shift(1 - kFirst, wide + 1), SumsOf<1 - kFirst>{});
+            multiply(high_shift + Shape::Wide::shift(1 - kFirst, wide + 1), Step<1 - kFirst>{});
           }
           if constexpr (W::Wide::kKernel % 2 == 1) even(W::Wide::kKernel - 1);
         }

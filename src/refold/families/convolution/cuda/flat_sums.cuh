@@ -6,9 +6,6 @@
 namespace rf {
 
 constexpr int kBothSums = 2;  // of phases 0 and 1
-template <int Phase> struct SumsOf {
-  static constexpr int value = Phase;
-};
 
 // The sums of a thread. `multiply` issues the products of a stage of kernels and of places from `b` on; but for those that
 // it issues all are done when it returns.
