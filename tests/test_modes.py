@@ -141,3 +141,32 @@ def test_modes_that_forward_sets_are_those_of_later_calls(name: str) -> None:
             _agree(fast, module, x)
             assert [m.training for m in fast.modules()] == [m.training for m in module.modules()]
         assert refold.status(fast).fast or not served, refold.status(fast).reason
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_module_of_inference_tensors_is_taken(training):
+    """Its parameters and buffers were made in inference mode: their writes are not counted."""
+    x = torch.randn(8, 8)
+    with torch.inference_mode():
+        module = Net().train(training)
+        before = {k: v.clone() for k, v in module.state_dict().items()}
+        fast = refold.optimize(module, x, measure=False)
+        torch.testing.assert_close(module.state_dict(), before)
+        _agree(fast, copy.deepcopy(module), x)
+        assert refold.status(fast).fast
+        for one in (module.a.weight, module.norm.running_mean):
+            one.add_(1)
+            _agree(fast, copy.deepcopy(module), x)
+        assert module.norm.running_mean.is_inference()
+
+
+def test_a_module_that_is_optimized_under_autocast_computes_in_its_own_dtype():
+    module, x = Net().eval(), torch.randn(8, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        fast = refold.optimize(module, x, measure=False)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), module(x))
+    with torch.no_grad():
+        assert fast(x).dtype is torch.float32
+        torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-5)
+    assert refold.status(fast).fast

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -266,7 +266,8 @@ def _optimized(
     kept: dict[str, str] = {}
     uncaptured = served = False
     for example in examples:
-        result = growth.run(module, example, source, target, options, progress)
+        with _without_autocast():  # under autocast the original is taken, and nothing of ours runs
+            result = growth.run(module, example, source, target, options, progress)
         reasons += result.reasons
         kept |= {m.name: m.kept for m in result.modes if m.kept}
         uncaptured |= result.uncaptured(module.training)
@@ -293,6 +294,15 @@ def _optimized(
     tried = {growth.form(e.args, e.kwargs) for e in examples}
     twin.state_of(fast).grow = growth.Growth(source, target, options, frozenset(tried))
     return fast  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def _without_autocast() -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 def _made_by_graphs(

@@ -39,7 +39,7 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
     held = [v for _, own in attributes for k, v in own.items() if k in _USUAL]
     held = [*(v for v in held if isinstance(v, dict)), *held_in(module), *global_generators()]
     contents = [(v, *known) for v in held if (known := _content(v)) is not None]
-    buffers = [(b, b.clone(), b._version) for b in _buffers(module)]
+    buffers = [(b, b.clone(), _version(b)) for b in _buffers(module)]
     try:
         yield
     finally:
@@ -55,11 +55,17 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
                 _put_back(
                     vars(value), vars(value) | {k: content[k] for k in names & content.keys()}
                 )
-        with torch.no_grad():
-            for buffer, values, version in buffers:
+        for buffer, values, version in buffers:
+            # an inference tensor is written in inference mode alone
+            with torch.inference_mode() if buffer.is_inference() else torch.no_grad():
                 dense = buffer.layout is torch.strided  # others cannot be compared
-                if not torch.equal(buffer, values) if dense else buffer._version != version:
+                if not torch.equal(buffer, values) if dense else version != _version(buffer):
                     buffer.copy_(values)
+
+
+def _version(buffer: torch.Tensor) -> object:
+    """What moves when a tensor is written; of an inference tensor, which counts nothing, always."""
+    return object() if buffer.is_inference() else buffer._version
 
 
 def _buffers(module: torch.nn.Module) -> Iterator[torch.Tensor]:
