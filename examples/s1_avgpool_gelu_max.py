@@ -4938,8 +4938,8 @@ import enum
 import functools
 import math
 import types
-from collections.abc import Iterable, Iterator
 import dis
+from collections.abc import Iterable, Iterator
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Collection, Iterator, Sequence
 from types import CellType, FunctionType
@@ -5933,6 +5933,8 @@ def _refold_containers(
 
 _REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools", "itertools")
 _REFOLD_MOST = 4000  # functions that are followed
+_REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
+_REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
 _REFOLD_LONGEST = 1024  # elements of a list, dict or set that are compared
 
 
@@ -5940,127 +5942,7 @@ def _refold_is_library(name: Any) -> bool:
     return str(name).split(".")[0] in _REFOLD_LIBRARIES
 
 
-class _RefoldCode:
-    """The code of a function that something holds, with the globals that it reads. What else the
-    function has, defaults and variables that it closes over, is of that function alone."""
-
-    def __init__(self, function: types.FunctionType) -> None:
-        self.code, self.space = function.__code__, function.__globals__
-        self.__qualname__ = function.__qualname__
-
-    def __eq__(self, other: object) -> bool:
-        same = type(other) is _RefoldCode and other.code == self.code
-        return same and other.space is self.space  # type: ignore[attr-defined]
-
-    def __hash__(self) -> int:
-        return hash(self.code)
-
-    def function(self) -> types.FunctionType:
-        cells = tuple(types.CellType() for _ in self.code.co_freevars)
-        return types.FunctionType(self.code, self.space, self.code.co_name, None, cells)
-
-
-def _refold_met(values: Iterable[Any], known: dict[int, Any]) -> Iterator[Any]:
-    """The classes of objects and modules, and the functions of the program's own, that are held by
-    values: in containers, objects, closures, defaults, partials and bound methods.
-
-    known: what was looked into, by its id.
-    """
-    todo, most = list(values), len(known) + _REFOLD_MOST
-    while todo and len(known) < most:
-        one = todo.pop()
-        if id(one) in known or _refold_is_plain(one):
-            continue
-        inner: Any = ()
-        if isinstance(one, types.FunctionType):
-            if not _refold_is_library(one.__globals__.get("__name__")):
-                yield one
-            cells = map(_refold_content, one.__closure__ or ())
-            inner = [*cells, *(one.__defaults__ or ()), one.__kwdefaults__, vars(one)]
-        elif isinstance(one, types.MethodType):
-            inner = (one.__self__, one.__func__)
-        elif isinstance(one, functools.partial):
-            inner = (one.func, one.args, one.keywords)
-        elif isinstance(one, (tuple, frozenset)):
-            inner = one
-        elif isinstance(one, (list, set)) or _refold_is_deque(one):
-            inner = _refold_own(one)
-        elif isinstance(one, (dict, types.MappingProxyType)):
-            inner = _refold_own(one).values()
-        elif isinstance(one, torch.nn.Module):
-            yield type(one)
-            inner = vars(one).values()
-        elif (fields := _refold_fields(one)) is not None:
-            yield type(one)
-            inner = fields.values()
-        else:
-            continue
-        known[id(one)] = one
-        todo += inner if len(inner) <= _REFOLD_LONGEST else ()
-
-
-def _refold_kinds(model: torch.nn.Module) -> set[Any]:
-    """The classes of a model's modules, and of the objects that they hold, and `_RefoldCode` of the
-    functions that they hold."""
-    known = {id(m): m for m in model.modules()}
-    found: set[Any] = {type(m) for m in known.values()}
-    held: list[Any] = []
-    for module in known.values():
-        hidden = "_" if _refold_is_library(type(module).__module__) else "_refold"
-        held += [v for name, v in list(vars(module).items()) if not name.startswith(hidden)]
-    for one in _refold_met(held, known):
-        found.add(_RefoldCode(one) if isinstance(one, types.FunctionType) else one)
-    return found
-
-
-# Which classes, functions and globals forward reads: what its code names, followed through calls.
-#
-# Python code names what it may read. `_refold_reach` follows the names from the forward of each
-# class into the functions that they mean. A name that code means by other ways (`eval`, `getattr`
-# with a computed name) is not seen.
-
-
-_REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
-_REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
-_REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
-_REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
-_REFOLD_SPACES = {"globals", "eval", "exec"}
-_REFOLD_IMPORTERS = {"__import__", "import_module", "modules"}
-_REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
-
-
-_RefoldEntries = dict[tuple[int, str], tuple[Any, str, Any]]
-
-
-class _RefoldReached:
-    """entries: (namespace, name, value) of all that is read, a namespace being a module's globals
-    or a class; a value that is `_refold_absent` means that there is no such name. cells: closures'
-    cells and what they hold. functions: those of the program's own, and their code. containers:
-    lists, dicts, sets, arrays and objects among globals, class attributes, closures and defaults,
-    and what they hold, in turns. names: all names in the code, those of attributes among them.
-    texts: texts in own code that may be names, as those that `hasattr` is given. computed: whether
-    own code finds attributes by computed names. counted: of objects the fields that count, or None
-    for all.
-    """
-
-    def __init__(self) -> None:
-        self.entries: _RefoldEntries = {}
-        self.cells: dict[int, tuple[Any, Any]] = {}
-        self.functions: dict[int, tuple[Any, Any]] = {}
-        self.containers: tuple[Any, ...] = ()
-        self.names: set[str] = set()
-        self.texts: set[str] = set()
-        self.computed = False
-
-    @property
-    def counted(self) -> set[str] | None:
-        return None if self.computed else self.names
-
-
-class _refold_absent:
-    pass
-
-
+@functools.lru_cache(maxsize=4096)
 def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
     """The names that code and the functions inside it read, and the globals that they assign.
 
@@ -6116,125 +5998,295 @@ def _refold_function(value: Any) -> types.FunctionType | None:
     return None
 
 
+class _RefoldCode:
+    """The code of a function that something holds, with the globals that it reads. What else the
+    function has, defaults and variables that it closes over, is of that function alone."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self.code, self.space = function.__code__, function.__globals__
+        self.__qualname__ = function.__qualname__
+
+    def __eq__(self, other: object) -> bool:
+        same = type(other) is _RefoldCode and other.code == self.code
+        return same and other.space is self.space  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+    def function(self) -> types.FunctionType:
+        cells = tuple(types.CellType() for _ in self.code.co_freevars)
+        return types.FunctionType(self.code, self.space, self.code.co_name, None, cells)
+
+
+def _refold_met(values: Iterable[Any], known: dict[int, Any]) -> Iterator[Any]:
+    """Functions of the program's own, classes, also those of objects and of models' modules, and
+    modules that were imported, which are held by values: in containers, objects, closures,
+    defaults, partials and bound methods.
+
+    known: what was looked into, by its id.
+    """
+    todo, most = list(values), len(known) + _REFOLD_MOST
+    while todo and len(known) < most:
+        one = todo.pop()
+        if id(one) in known or _refold_is_plain(one):
+            continue
+        inner: Any = ()
+        if isinstance(one, types.FunctionType):
+            if not _refold_is_library(one.__globals__.get("__name__")):
+                yield one
+            cells = map(_refold_content, one.__closure__ or ())
+            inner = [*cells, *(one.__defaults__ or ()), one.__kwdefaults__, vars(one)]
+        elif isinstance(one, types.MethodType):
+            inner = (one.__self__, one.__func__)
+        elif isinstance(one, functools.partial):
+            inner = (one.func, one.args, one.keywords)
+        elif isinstance(one, (tuple, frozenset)):
+            inner = one
+        elif isinstance(one, (list, set)) or _refold_is_deque(one):
+            inner = _refold_own(one)
+        elif isinstance(one, (dict, types.MappingProxyType)):
+            inner = _refold_own(one).values()
+        elif isinstance(one, torch.nn.Module):
+            yield type(one)
+            inner = vars(one).values()
+        elif (fields := _refold_fields(one)) is not None:
+            yield type(one)
+            inner = fields.values()
+        elif isinstance(one, types.ModuleType) or (
+            isinstance(one, type) and not _refold_is_library(one.__module__)
+        ):
+            yield one
+        else:
+            continue
+        known[id(one)] = one
+        todo += inner if len(inner) <= _REFOLD_LONGEST else ()
+
+
+def _refold_kinds(model: torch.nn.Module) -> set[Any]:
+    """The classes of a model's modules, and of the objects that they hold, and `_RefoldCode` of the
+    functions that they hold."""
+    known = {id(m): m for m in model.modules()}
+    found: set[Any] = {type(m) for m in known.values()}
+    held: list[Any] = []
+    for module in known.values():
+        hidden = "_" if _refold_is_library(type(module).__module__) else "_refold"
+        held += [v for name, v in list(vars(module).items()) if not name.startswith(hidden)]
+    for one in _refold_met(held, known):
+        found.add(_RefoldCode(one) if isinstance(one, types.FunctionType) else one)
+    return found
+
+
+# Which classes, functions and globals forward reads: what its code names, followed through calls.
+#
+# Python code names what it may read. `_refold_reach` follows the names from the forward of each
+# class into the functions that they mean. A name that code means by other ways (`eval`, `getattr`
+# with a computed name) is not seen.
+
+
+_REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
+_REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
+_REFOLD_SPACES = {"globals", "eval", "exec"}
+_REFOLD_IMPORTERS = {"__import__", "import_module", "modules"}
+_REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
+
+
+_RefoldEntries = dict[tuple[int, str], tuple[Any, str, Any]]
+
+
+class _RefoldReached:
+    """entries: (namespace, name, value) of all that is read, a namespace being a module's globals
+    or a class; a value that is `_refold_absent` means that there is no such name. cells: closures'
+    cells and what they hold. functions: those of the program's own, and their code. containers:
+    lists, dicts, sets, arrays and objects among globals, class attributes, closures and defaults,
+    and what they hold, in turns. names: all names in the code, those of attributes among them.
+    texts: texts in own code that may be names, as those that `hasattr` is given. computed: whether
+    own code finds attributes by computed names. counted: of objects the fields that count, or None
+    for all.
+    """
+
+    def __init__(self) -> None:
+        self.entries: _RefoldEntries = {}
+        self.cells: dict[int, tuple[Any, Any]] = {}
+        self.functions: dict[int, tuple[Any, Any]] = {}
+        self.containers: tuple[Any, ...] = ()
+        self.names: set[str] = set()
+        self.texts: set[str] = set()
+        self.computed = False
+
+    @property
+    def counted(self) -> set[str] | None:
+        return None if self.computed else self.names
+
+
+class _refold_absent:
+    pass
+
+
 def _refold_space(where: Any) -> Mapping[str, Any]:
     return where if isinstance(where, dict) else vars(where)
 
 
 def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
     """All that the forwards of modules of these classes, and functions that are held, read beside
-    their modules' attributes (see `_refold_kinds`)."""
+    their modules' attributes (see `_refold_kinds`).
+
+    Whose attribute a name means cannot be seen: it may be any class's that is met. So what the
+    program's own code names is followed in all of them, from a module to its parts as well.
+    """
     found = _RefoldReached()
     stored: set[tuple[int, str]] = set()
-    seen: set[int] = set()
-    waiting: list[tuple[types.FunctionType, tuple[type, ...]]] = []
-    helpers: dict[type, None] = {}  # classes of objects, whose methods may be called by any code
+    seen: set[tuple[int, Any]] = set()
+    waiting: list[tuple[types.FunctionType, Any]] = []
+    classes: dict[type, None] = {}  # whose methods may be called by any code
+    modules: dict[int, types.ModuleType] = {}  # that are held, not imported by the code itself
+    named: set[str] = set()  # what own code names
+    beyond: set[str] = set()  # what own code names that asks for what stands behind a class
+    attributes: dict[type, set[str]] = {}
     looked: dict[int, Any] = {}
     roots: list[Any] = []  # what is held by closures and defaults
 
-    def follow(value: Any, owners: tuple[type, ...]) -> None:
+    def follow(value: Any, owner: Any = None) -> None:
         function = _refold_function(value)
-        if function is not None and id(function.__code__) not in seen and len(seen) < _REFOLD_MOST:
+        if function is None or len(seen) >= _REFOLD_MOST:
+            return
+        key = id(function.__code__), owner
+        if key not in seen:
             own = not _refold_is_library(function.__module__)
             if own or str(function.__module__).startswith("torch.nn.modules."):
-                seen.add(id(function.__code__))
-                waiting.append((function, owners))
+                seen.add(key)
+                waiting.append((function, owner))
 
     def add(where: Any, name: str, value: Any) -> None:
         found.entries.setdefault((id(where), name), (where, name, value))
-        if not _refold_is_library(_refold_space(where).get("__name__", where)):
+        read_there = isinstance(value, (types.FunctionType, types.ModuleType, type))
+        if _refold_is_theirs(where) and (not read_there or isinstance(where, type)):
             help_of(value)
 
     def help_of(value: Any) -> None:
-        if not isinstance(value, types.FunctionType):  # those are followed themselves
-            for one in _refold_met((value,), looked):
-                meet(one)
+        for one in list(_refold_met((value,), looked)):
+            meet(one)
 
     def meet(kind: Any) -> None:
-        if isinstance(kind, (types.FunctionType, _RefoldCode)):
-            follow(kind.function() if isinstance(kind, _RefoldCode) else kind, classes)
-        elif not issubclass(kind, torch.nn.Module):
-            helpers.setdefault(kind)
+        if isinstance(kind, types.ModuleType):
+            modules.setdefault(id(kind), kind)
+        elif not isinstance(kind, type):
+            follow(kind.function() if isinstance(kind, _RefoldCode) else kind)
         else:
-            for name in _REFOLD_CALLED:
-                add_attribute(kind, name)
+            own = _refold_is_theirs(kind)
+            if own:
+                classes.setdefault(kind)
+            if own or issubclass(kind, torch.nn.Module):
+                for name in _REFOLD_CALLED:
+                    add_attribute(kind, name)
 
-    def add_attribute(kind: type, name: str) -> None:
+    def add_attribute(kind: type, name: str, every: bool = False) -> None:
+        """What a class has by a name. every: also what stands behind it, which `super` asks for."""
         for cls in kind.__mro__[:-1]:
             if "_refold_made" in vars(cls):
                 continue  # what refold makes of a class is no part of the original
             value = vars(cls).get(name, _refold_absent)
             add(cls, name, value)
             if value is not _refold_absent:
-                follow(value, (kind,))
-                return
+                follow(value, None if kind in classes else kind)
+                if not every:
+                    return
 
-    def read_module(module: types.ModuleType, names: set[str]) -> None:
-        for inner in sorted(names & vars(module).keys()):
-            add(vars(module), inner, vars(module)[inner])
-            follow(vars(module)[inner], ())
+    def has(kind: type) -> set[str]:
+        """The names of all that a class has."""
+        if kind not in attributes:
+            attributes[kind] = {name for cls in kind.__mro__[:-1] for name in vars(cls)}
+        return attributes[kind]
 
-    def read(function: types.FunctionType, owners: tuple[type, ...]) -> None:
-        names, assigned = _refold_names(function.__code__)
+    def inside(value: Any, names: set[str]) -> None:
+        """What code of these names reads in a value that it finds: in modules, too. A library's
+        modules lead to their own parts alone."""
+        todo, passed = [(value, "")], set()
+        while todo:
+            one, library = todo.pop()
+            field = "__name__" if isinstance(one, types.ModuleType) else "__module__"
+            home = str(getattr(one, field, "")).split(".")[0]
+            if library not in ("", home):
+                continue
+            if isinstance(one, types.ModuleType) and id(one) not in passed:
+                passed.add(id(one))
+                top = "" if _refold_is_theirs(vars(one)) else home
+                for name in sorted(names & vars(one).keys()):
+                    add(vars(one), name, vars(one)[name])
+                    todo.append((vars(one)[name], top))
+            elif isinstance(one, type) and _refold_is_theirs(one):
+                for inner in (*_REFOLD_CALLED, "__init__", *sorted(names & has(one))):
+                    add_attribute(one, inner)
+            else:
+                follow(one)
+
+    def read(function: types.FunctionType, owner: Any) -> None:
+        names, assigned = map(set, _refold_names(function.__code__))
         space = function.__globals__
         stored.update((id(space), name) for name in assigned)
-        found.names.update(names)
-        library = _refold_is_library(function.__module__)
         texts = {n[:-1] for n in names if n[-1:] == "'"}
-        if not library:
+        if not _refold_is_library(function.__module__):
             found.texts.update(texts)
-            found.computed |= bool(_REFOLD_COMPUTED & names)
             found.functions[id(function)] = function, _RefoldSeen(function).now()
-            roots.extend([*(function.__defaults__ or ()), function.__kwdefaults__, vars(function)])
+            held = [*(function.__defaults__ or ()), function.__kwdefaults__, vars(function)]
+            roots.extend(held)
+            help_of(held)
+            if _REFOLD_COMPUTED & names:
+                found.computed = True
+                names |= texts
+            for name in sorted(names & has(owner)) if owner is not None else ():
+                add_attribute(owner, name, every="super" in names)
+            if _refold_is_theirs(space):
+                named.update(names)
+                beyond.update(names - _REFOLD_UNREAD if "super" in names else ())
+        found.names.update(names)
         for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
             except ValueError:
                 continue  # not bound yet
             found.cells[id(cell)] = cell, value
-            follow(value, owners)
-            help_of(value)
+            if not isinstance(value, (type, types.ModuleType)):
+                help_of(value)
             roots.append(value)
-            if isinstance(value, types.ModuleType):
-                read_module(value, names)
+            inside(value, names)
         if _REFOLD_SPACES & names:
             names |= {f"{text}*" for text in texts & space.keys()} | (texts & space.keys())
         sought = texts & sys.modules.keys() if _REFOLD_IMPORTERS & names else set()
         for name in [*(n[:-1] for n in names if n[-1:] == "+"), *sought]:
             within = f"{space.get('__package__')}.{name}".rstrip(".")
-            imported = sys.modules.get(name) or sys.modules.get(within)
-            if imported is not None:
-                read_module(imported, names)
+            inside(sys.modules.get(name) or sys.modules.get(within), names)
         for name in sorted(names):
-            for owner in owners:
-                if not library and any(name in vars(cls) for cls in owner.__mro__[:-1]):
-                    add_attribute(owner, name)
             value = space.get(name, _refold_absent) if f"{name}*" in names else _refold_absent
-            if value is _refold_absent:
-                continue
-            add(space, name, value)
-            if isinstance(value, types.ModuleType):
-                read_module(value, names)
-            elif isinstance(value, type) and not _refold_is_library(value.__module__):
-                for inner in (*_REFOLD_CALLED, "__init__", *sorted(names & vars(value).keys())):
-                    add_attribute(value, inner)
-            else:
-                follow(value, ())
+            if value is not _refold_absent:
+                add(space, name, value)
+                inside(value, names)
 
-    kinds = list(kinds)
-    theirs = (k for k in kinds if isinstance(k, type) and issubclass(k, torch.nn.Module))
-    classes = tuple(k for k in theirs if not _refold_is_library(k.__module__))
     for kind in kinds:
         meet(kind)
-    met: dict[type, int] = {}
-    while waiting or any(met.get(kind) != len(found.names) for kind in helpers):
+    met: dict[Any, tuple[int, ...]] = {}
+    done: dict[Any, set[str]] = {}
+
+    def so_far() -> tuple[int, ...]:
+        return len(found.names), len(named), len(beyond)
+
+    while waiting or any(met.get(one) != so_far() for one in (*classes, *modules)):
         while waiting:
             read(*waiting.pop())
-        for kind in list(helpers):
-            met[kind] = len(found.names)
-            own = {name for cls in kind.__mro__[:-1] for name in vars(cls)}
-            special = {name for name in own if name[:2] == "__" == name[-2:]} - _REFOLD_UNREAD
-            for name in sorted(own & (found.names | special)):
-                add_attribute(kind, name)
+        for place, module in list(modules.items()):
+            met[place] = so_far()
+            inside(module, named)
+        for kind in list(classes):
+            met[kind], own, wanted = so_far(), has(kind), named
+            if not issubclass(kind, torch.nn.Module):
+                special = {name for name in own if name[:2] == "__" == name[-2:]}
+                wanted = found.names | (special - _REFOLD_UNREAD)
+            known_to = done.setdefault(kind, set())
+            for name in sorted(own & wanted):
+                for every in (False, True) if name in beyond else (False,):
+                    mark = f"{name}{every}"
+                    if mark not in known_to:
+                        known_to.add(mark)
+                        add_attribute(kind, name, every)
     for key in stored:  # what forward itself assigns is no setting
         found.entries.pop(key, None)
     known: dict[int, Any] = {}
@@ -7289,6 +7341,10 @@ def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) ->
 # The tables of one emitted file as the runtime reads them: by place instead of by name.
 
 
+def _refold_by_name(kind: Any) -> str:
+    return str(getattr(kind, "__qualname__", None) or kind.__name__)  # of a module its name
+
+
 class _RefoldFile:
     """One emitted file: its tables, and the functions that its kernels' part defines.
 
@@ -7316,7 +7372,7 @@ class _RefoldFile:
         if kinds not in self.baselines:
             if len(self.baselines) > 16:  # many structures: their first sight is not kept for ever
                 self.baselines.clear()
-            found = _refold_reach(sorted(kinds, key=lambda k: k.__qualname__))
+            found = _refold_reach(sorted(kinds, key=_refold_by_name))
             found.entries = _refold_as_known(found.entries, self.known)
             self.known = self.known if self.baselines else {**found.entries, **self.known}
             self.baselines[kinds] = found

@@ -14,6 +14,10 @@ from refold.runtime.reach import (
 from refold.runtime.structure import _refold_difference, _refold_module_classes
 
 
+def _refold_by_name(kind: Any) -> str:
+    return str(getattr(kind, "__qualname__", None) or kind.__name__)  # of a module its name
+
+
 class _RefoldFile:
     """One emitted file: its tables, and the functions that its kernels' part defines.
 
@@ -41,7 +45,7 @@ class _RefoldFile:
         if kinds not in self.baselines:
             if len(self.baselines) > 16:  # many structures: their first sight is not kept for ever
                 self.baselines.clear()
-            found = _refold_reach(sorted(kinds, key=lambda k: k.__qualname__))
+            found = _refold_reach(sorted(kinds, key=_refold_by_name))
             found.entries = _refold_as_known(found.entries, self.known)
             self.known = self.known if self.baselines else {**found.entries, **self.known}
             self.baselines[kinds] = found

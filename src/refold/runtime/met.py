@@ -1,6 +1,8 @@
 """What a model's attributes hold, followed to classes and to functions in Python."""
 
+import dis
 import functools
+import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,11 +19,69 @@ from refold.runtime.settings import (
 
 _REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools", "itertools")
 _REFOLD_MOST = 4000  # functions that are followed
+_REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
+_REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
 _REFOLD_LONGEST = 1024  # elements of a list, dict or set that are compared
 
 
 def _refold_is_library(name: Any) -> bool:
     return str(name).split(".")[0] in _REFOLD_LIBRARIES
+
+
+@functools.lru_cache(maxsize=4096)
+def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """The names that code and the functions inside it read, and the globals that they assign.
+
+    Globals that are read are marked by a "*" behind the name, as an attribute may be called alike,
+    modules that are imported there by a "+", and texts that may be names by a "'". Names that no
+    source can spell are of tools that rewrite it, as pytest does asserts: they are not followed.
+    """
+    read, stored = set(filter(str.isidentifier, code.co_names)), set()
+    raw, extended = code.co_code, 0
+    for at in range(0, len(raw), 2):
+        extended = extended << 8 | raw[at + 1]
+        if raw[at] in _REFOLD_LOADS:
+            index = extended >> 1 if _REFOLD_SHIFTED and raw[at] == _REFOLD_LOADS[0] else extended
+            read |= {f"{name}*" for name in code.co_names[index : index + 1] if name.isidentifier()}
+        if raw[at] == dis.opmap["IMPORT_NAME"]:
+            read.add(f"{code.co_names[extended]}+")
+        if raw[at] == dis.opmap["STORE_GLOBAL"]:
+            stored.add(code.co_names[extended])
+        if raw[at] != dis.EXTENDED_ARG:
+            extended = 0
+    for inner in code.co_consts:
+        texts = inner if isinstance(inner, (tuple, frozenset)) else (inner,)
+        read |= {f"{t}'" for t in texts if isinstance(t, str) and t.replace(".", "").isidentifier()}
+        if isinstance(inner, types.CodeType):
+            more = _refold_names(inner)
+            read |= more[0]
+            stored |= more[1]
+    return read, stored
+
+
+def _refold_has(value: Any, name: str) -> bool:
+    """Whether a value or its class has an attribute, without asking it: some answer any name."""
+    if any(name in vars(cls) for cls in type(value).__mro__):
+        return True
+    try:
+        return name in object.__getattribute__(value, "__dict__")
+    except (AttributeError, TypeError):
+        return False
+
+
+def _refold_function(value: Any) -> types.FunctionType | None:
+    """The Python function behind a method, property or partial; None of all else."""
+    for _ in range(4):
+        if isinstance(value, types.FunctionType):
+            return value
+        for field in ("__func__", "fget", "func", "__wrapped__"):
+            inner = getattr(value, field, None) if _refold_has(value, field) else None
+            if inner is not None:
+                value = inner
+                break
+        else:
+            return None
+    return None
 
 
 class _RefoldCode:
@@ -45,8 +105,9 @@ class _RefoldCode:
 
 
 def _refold_met(values: Iterable[Any], known: dict[int, Any]) -> Iterator[Any]:
-    """The classes of objects and modules, and the functions of the program's own, that are held by
-    values: in containers, objects, closures, defaults, partials and bound methods.
+    """Functions of the program's own, classes, also those of objects and of models' modules, and
+    modules that were imported, which are held by values: in containers, objects, closures,
+    defaults, partials and bound methods.
 
     known: what was looked into, by its id.
     """
@@ -77,6 +138,10 @@ def _refold_met(values: Iterable[Any], known: dict[int, Any]) -> Iterator[Any]:
         elif (fields := _refold_fields(one)) is not None:
             yield type(one)
             inner = fields.values()
+        elif isinstance(one, types.ModuleType) or (
+            isinstance(one, type) and not _refold_is_library(one.__module__)
+        ):
+            yield one
         else:
             continue
         known[id(one)] = one

@@ -5,7 +5,6 @@ class into the functions that they mean. A name that code means by other ways (`
 with a computed name) is not seen.
 """
 
-import dis
 import os
 import sys
 import types
@@ -17,8 +16,10 @@ import torch
 from refold.runtime.met import (
     _REFOLD_LONGEST,
     _REFOLD_MOST,
+    _refold_function,
     _refold_is_library,
     _refold_met,
+    _refold_names,
     _RefoldCode,
 )
 from refold.runtime.settings import (
@@ -32,8 +33,6 @@ from refold.runtime.settings import (
 )
 
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
-_REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
-_REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
 _REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
 _REFOLD_SPACES = {"globals", "eval", "exec"}
 _REFOLD_IMPORTERS = {"__import__", "import_module", "modules"}
@@ -72,180 +71,171 @@ class _refold_absent:
     pass
 
 
-def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """The names that code and the functions inside it read, and the globals that they assign.
-
-    Globals that are read are marked by a "*" behind the name, as an attribute may be called alike,
-    modules that are imported there by a "+", and texts that may be names by a "'". Names that no
-    source can spell are of tools that rewrite it, as pytest does asserts: they are not followed.
-    """
-    read, stored = set(filter(str.isidentifier, code.co_names)), set()
-    raw, extended = code.co_code, 0
-    for at in range(0, len(raw), 2):
-        extended = extended << 8 | raw[at + 1]
-        if raw[at] in _REFOLD_LOADS:
-            index = extended >> 1 if _REFOLD_SHIFTED and raw[at] == _REFOLD_LOADS[0] else extended
-            read |= {f"{name}*" for name in code.co_names[index : index + 1] if name.isidentifier()}
-        if raw[at] == dis.opmap["IMPORT_NAME"]:
-            read.add(f"{code.co_names[extended]}+")
-        if raw[at] == dis.opmap["STORE_GLOBAL"]:
-            stored.add(code.co_names[extended])
-        if raw[at] != dis.EXTENDED_ARG:
-            extended = 0
-    for inner in code.co_consts:
-        texts = inner if isinstance(inner, (tuple, frozenset)) else (inner,)
-        read |= {f"{t}'" for t in texts if isinstance(t, str) and t.replace(".", "").isidentifier()}
-        if isinstance(inner, types.CodeType):
-            more = _refold_names(inner)
-            read |= more[0]
-            stored |= more[1]
-    return read, stored
-
-
-def _refold_has(value: Any, name: str) -> bool:
-    """Whether a value or its class has an attribute, without asking it: some answer any name."""
-    if any(name in vars(cls) for cls in type(value).__mro__):
-        return True
-    try:
-        return name in object.__getattribute__(value, "__dict__")
-    except (AttributeError, TypeError):
-        return False
-
-
-def _refold_function(value: Any) -> types.FunctionType | None:
-    """The Python function behind a method, property or partial; None of all else."""
-    for _ in range(4):
-        if isinstance(value, types.FunctionType):
-            return value
-        for field in ("__func__", "fget", "func", "__wrapped__"):
-            inner = getattr(value, field, None) if _refold_has(value, field) else None
-            if inner is not None:
-                value = inner
-                break
-        else:
-            return None
-    return None
-
-
 def _refold_space(where: Any) -> Mapping[str, Any]:
     return where if isinstance(where, dict) else vars(where)
 
 
 def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
     """All that the forwards of modules of these classes, and functions that are held, read beside
-    their modules' attributes (see `_refold_kinds`)."""
+    their modules' attributes (see `_refold_kinds`).
+
+    Whose attribute a name means cannot be seen: it may be any class's that is met. So what the
+    program's own code names is followed in all of them, from a module to its parts as well.
+    """
     found = _RefoldReached()
     stored: set[tuple[int, str]] = set()
-    seen: set[int] = set()
-    waiting: list[tuple[types.FunctionType, tuple[type, ...]]] = []
-    helpers: dict[type, None] = {}  # classes of objects, whose methods may be called by any code
+    seen: set[tuple[int, Any]] = set()
+    waiting: list[tuple[types.FunctionType, Any]] = []
+    classes: dict[type, None] = {}  # whose methods may be called by any code
+    modules: dict[int, types.ModuleType] = {}  # that are held, not imported by the code itself
+    named: set[str] = set()  # what own code names
+    beyond: set[str] = set()  # what own code names that asks for what stands behind a class
+    attributes: dict[type, set[str]] = {}
     looked: dict[int, Any] = {}
     roots: list[Any] = []  # what is held by closures and defaults
 
-    def follow(value: Any, owners: tuple[type, ...]) -> None:
+    def follow(value: Any, owner: Any = None) -> None:
         function = _refold_function(value)
-        if function is not None and id(function.__code__) not in seen and len(seen) < _REFOLD_MOST:
+        if function is None or len(seen) >= _REFOLD_MOST:
+            return
+        key = id(function.__code__), owner
+        if key not in seen:
             own = not _refold_is_library(function.__module__)
             if own or str(function.__module__).startswith("torch.nn.modules."):
-                seen.add(id(function.__code__))
-                waiting.append((function, owners))
+                seen.add(key)
+                waiting.append((function, owner))
 
     def add(where: Any, name: str, value: Any) -> None:
         found.entries.setdefault((id(where), name), (where, name, value))
-        if not _refold_is_library(_refold_space(where).get("__name__", where)):
+        read_there = isinstance(value, (types.FunctionType, types.ModuleType, type))
+        if _refold_is_theirs(where) and (not read_there or isinstance(where, type)):
             help_of(value)
 
     def help_of(value: Any) -> None:
-        if not isinstance(value, types.FunctionType):  # those are followed themselves
-            for one in _refold_met((value,), looked):
-                meet(one)
+        for one in list(_refold_met((value,), looked)):
+            meet(one)
 
     def meet(kind: Any) -> None:
-        if isinstance(kind, (types.FunctionType, _RefoldCode)):
-            follow(kind.function() if isinstance(kind, _RefoldCode) else kind, classes)
-        elif not issubclass(kind, torch.nn.Module):
-            helpers.setdefault(kind)
+        if isinstance(kind, types.ModuleType):
+            modules.setdefault(id(kind), kind)
+        elif not isinstance(kind, type):
+            follow(kind.function() if isinstance(kind, _RefoldCode) else kind)
         else:
-            for name in _REFOLD_CALLED:
-                add_attribute(kind, name)
+            own = _refold_is_theirs(kind)
+            if own:
+                classes.setdefault(kind)
+            if own or issubclass(kind, torch.nn.Module):
+                for name in _REFOLD_CALLED:
+                    add_attribute(kind, name)
 
-    def add_attribute(kind: type, name: str) -> None:
+    def add_attribute(kind: type, name: str, every: bool = False) -> None:
+        """What a class has by a name. every: also what stands behind it, which `super` asks for."""
         for cls in kind.__mro__[:-1]:
             if "_refold_made" in vars(cls):
                 continue  # what refold makes of a class is no part of the original
             value = vars(cls).get(name, _refold_absent)
             add(cls, name, value)
             if value is not _refold_absent:
-                follow(value, (kind,))
-                return
+                follow(value, None if kind in classes else kind)
+                if not every:
+                    return
 
-    def read_module(module: types.ModuleType, names: set[str]) -> None:
-        for inner in sorted(names & vars(module).keys()):
-            add(vars(module), inner, vars(module)[inner])
-            follow(vars(module)[inner], ())
+    def has(kind: type) -> set[str]:
+        """The names of all that a class has."""
+        if kind not in attributes:
+            attributes[kind] = {name for cls in kind.__mro__[:-1] for name in vars(cls)}
+        return attributes[kind]
 
-    def read(function: types.FunctionType, owners: tuple[type, ...]) -> None:
-        names, assigned = _refold_names(function.__code__)
+    def inside(value: Any, names: set[str]) -> None:
+        """What code of these names reads in a value that it finds: in modules, too. A library's
+        modules lead to their own parts alone."""
+        todo, passed = [(value, "")], set()
+        while todo:
+            one, library = todo.pop()
+            field = "__name__" if isinstance(one, types.ModuleType) else "__module__"
+            home = str(getattr(one, field, "")).split(".")[0]
+            if library not in ("", home):
+                continue
+            if isinstance(one, types.ModuleType) and id(one) not in passed:
+                passed.add(id(one))
+                top = "" if _refold_is_theirs(vars(one)) else home
+                for name in sorted(names & vars(one).keys()):
+                    add(vars(one), name, vars(one)[name])
+                    todo.append((vars(one)[name], top))
+            elif isinstance(one, type) and _refold_is_theirs(one):
+                for inner in (*_REFOLD_CALLED, "__init__", *sorted(names & has(one))):
+                    add_attribute(one, inner)
+            else:
+                follow(one)
+
+    def read(function: types.FunctionType, owner: Any) -> None:
+        names, assigned = map(set, _refold_names(function.__code__))
         space = function.__globals__
         stored.update((id(space), name) for name in assigned)
-        found.names.update(names)
-        library = _refold_is_library(function.__module__)
         texts = {n[:-1] for n in names if n[-1:] == "'"}
-        if not library:
+        if not _refold_is_library(function.__module__):
             found.texts.update(texts)
-            found.computed |= bool(_REFOLD_COMPUTED & names)
             found.functions[id(function)] = function, _RefoldSeen(function).now()
-            roots.extend([*(function.__defaults__ or ()), function.__kwdefaults__, vars(function)])
+            held = [*(function.__defaults__ or ()), function.__kwdefaults__, vars(function)]
+            roots.extend(held)
+            help_of(held)
+            if _REFOLD_COMPUTED & names:
+                found.computed = True
+                names |= texts
+            for name in sorted(names & has(owner)) if owner is not None else ():
+                add_attribute(owner, name, every="super" in names)
+            if _refold_is_theirs(space):
+                named.update(names)
+                beyond.update(names - _REFOLD_UNREAD if "super" in names else ())
+        found.names.update(names)
         for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
             except ValueError:
                 continue  # not bound yet
             found.cells[id(cell)] = cell, value
-            follow(value, owners)
-            help_of(value)
+            if not isinstance(value, (type, types.ModuleType)):
+                help_of(value)
             roots.append(value)
-            if isinstance(value, types.ModuleType):
-                read_module(value, names)
+            inside(value, names)
         if _REFOLD_SPACES & names:
             names |= {f"{text}*" for text in texts & space.keys()} | (texts & space.keys())
         sought = texts & sys.modules.keys() if _REFOLD_IMPORTERS & names else set()
         for name in [*(n[:-1] for n in names if n[-1:] == "+"), *sought]:
             within = f"{space.get('__package__')}.{name}".rstrip(".")
-            imported = sys.modules.get(name) or sys.modules.get(within)
-            if imported is not None:
-                read_module(imported, names)
+            inside(sys.modules.get(name) or sys.modules.get(within), names)
         for name in sorted(names):
-            for owner in owners:
-                if not library and any(name in vars(cls) for cls in owner.__mro__[:-1]):
-                    add_attribute(owner, name)
             value = space.get(name, _refold_absent) if f"{name}*" in names else _refold_absent
-            if value is _refold_absent:
-                continue
-            add(space, name, value)
-            if isinstance(value, types.ModuleType):
-                read_module(value, names)
-            elif isinstance(value, type) and not _refold_is_library(value.__module__):
-                for inner in (*_REFOLD_CALLED, "__init__", *sorted(names & vars(value).keys())):
-                    add_attribute(value, inner)
-            else:
-                follow(value, ())
+            if value is not _refold_absent:
+                add(space, name, value)
+                inside(value, names)
 
-    kinds = list(kinds)
-    theirs = (k for k in kinds if isinstance(k, type) and issubclass(k, torch.nn.Module))
-    classes = tuple(k for k in theirs if not _refold_is_library(k.__module__))
     for kind in kinds:
         meet(kind)
-    met: dict[type, int] = {}
-    while waiting or any(met.get(kind) != len(found.names) for kind in helpers):
+    met: dict[Any, tuple[int, ...]] = {}
+    done: dict[Any, set[str]] = {}
+
+    def so_far() -> tuple[int, ...]:
+        return len(found.names), len(named), len(beyond)
+
+    while waiting or any(met.get(one) != so_far() for one in (*classes, *modules)):
         while waiting:
             read(*waiting.pop())
-        for kind in list(helpers):
-            met[kind] = len(found.names)
-            own = {name for cls in kind.__mro__[:-1] for name in vars(cls)}
-            special = {name for name in own if name[:2] == "__" == name[-2:]} - _REFOLD_UNREAD
-            for name in sorted(own & (found.names | special)):
-                add_attribute(kind, name)
+        for place, module in list(modules.items()):
+            met[place] = so_far()
+            inside(module, named)
+        for kind in list(classes):
+            met[kind], own, wanted = so_far(), has(kind), named
+            if not issubclass(kind, torch.nn.Module):
+                special = {name for name in own if name[:2] == "__" == name[-2:]}
+                wanted = found.names | (special - _REFOLD_UNREAD)
+            known_to = done.setdefault(kind, set())
+            for name in sorted(own & wanted):
+                for every in (False, True) if name in beyond else (False,):
+                    mark = f"{name}{every}"
+                    if mark not in known_to:
+                        known_to.add(mark)
+                        add_attribute(kind, name, every)
     for key in stored:  # what forward itself assigns is no setting
         found.entries.pop(key, None)
     known: dict[int, Any] = {}
