@@ -145,6 +145,9 @@ def test_who_finds_no_room_is_starved(tmp_path: Path, monkeypatch: pytest.Monkey
     assert words == ["waiting for memory", "waiting for clock"] and not one.notes
 
 
+GPU = "GPU 0 has a total capacity of 79.11 GiB of which 1.00 GiB is free."
+
+
 @pytest.mark.parametrize(
     ("kind", "message", "is_so"),
     [
@@ -156,6 +159,15 @@ def test_who_finds_no_room_is_starved(tmp_path: Path, monkeypatch: pytest.Monkey
         ("RuntimeError", "shape '[2]' is invalid for input of size 3", False),
         ("ValueError", "a memory of 3 is expected", False),
         ("Raised", "out of memory", False),
+        # what no machine has is no shortage: an integer said how much it was to be
+        (
+            "RuntimeError",
+            "can't allocate memory: you tried to allocate 8796093022280 bytes.",
+            False,
+        ),
+        ("RuntimeError", "can't allocate memory: you tried to allocate 65536 bytes.", True),
+        ("OutOfMemoryError", f"Tried to allocate 512.00 MiB. {GPU}", True),
+        ("OutOfMemoryError", f"Tried to allocate 64.00 TiB. {GPU}", False),
     ],
 )
 def test_what_says_that_memory_is_exhausted(kind: str, message: str, is_so: bool) -> None:

@@ -359,3 +359,25 @@ def _skeleton(tree: Any) -> str:
     if isinstance(tree, dict):
         return "{" + ", ".join(f"{k}: {_skeleton(v)}" for k, v in tree.items()) + "}"
     return type(tree).__name__
+
+
+def filled(grads: Any, other: Any) -> dict[str, Any]:
+    """Gradients by name; one that is missing is zero where the other side has one."""
+    if not isinstance(grads, dict) or not isinstance(other, dict):
+        return {"all": grads}
+    found = {}
+    for name in sorted({*grads, *other}):
+        mine, theirs = grads.get(name), other.get(name)
+        if mine is None and isinstance(theirs, torch.Tensor):
+            mine = torch.zeros_like(theirs)
+        found[name] = mine
+    return found
+
+
+def rebuilt(tree: Any, leaves: dict[str, Any], name: str = "output") -> Any:
+    """A tree with other leaves, by their names."""
+    if isinstance(tree, list | tuple):
+        return type(tree)([rebuilt(v, leaves, f"{name}[{i}]") for i, v in enumerate(tree)])
+    if isinstance(tree, dict):
+        return {k: rebuilt(v, leaves, f"{name}[{k!r}]") for k, v in tree.items()}
+    return unread(tree, leaves[name])

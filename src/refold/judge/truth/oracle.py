@@ -42,7 +42,7 @@ from refold.judge.wire.meter import METER, size_of
 from refold.judge.wire.place import Place
 from refold.judge.worker import looks
 from refold.judge.worker.builds import Builds
-from refold.judge.worker.leaves import other_generators, real
+from refold.judge.worker.leaves import dense, other_generators, real, sparse
 
 _SHARE = 1 / 8  # of the device's memory: what is kept of runs
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
@@ -319,7 +319,10 @@ def _ran(
         random = digest(torch.get_rng_state())
         drew = _generators(device) != start
         others = tuple(a != b and bool(a) for a, b in zip(before, other_generators(), strict=True))
-        grads = {} if cotangents is None else _backward(model, outputs, cotangents, given, place)
+        grads: dict[str, torch.Tensor] = {}
+        thin: tuple[str, ...] = ()
+        if cotangents is not None:
+            grads, thin = _backward(model, outputs, cotangents, given, place)
         after = {k: v.cpu() for k, v in copied_state(model, writes).items()}
         changed = tuple(
             i
@@ -334,7 +337,8 @@ def _ran(
         plain = beside.held(outputs, eager, lambda v: plainly(v, place))
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # what fails or takes time does so here
-        return Run(plain, after, grads, random, changed, kinds, written, drew, shares, others)
+        beside_it = (random, changed, kinds, written, drew, shares, others, thin)
+        return Run(plain, after, grads, *beside_it)
     finally:
         for module, was in built:
             module.training = was
@@ -350,7 +354,8 @@ def _generators(device: torch.device) -> tuple[str, ...]:
 
 def _backward(
     model: nn.Module, outputs: Any, cotangents: list[Any], given: Any, place: Place
-) -> dict[str, torch.Tensor]:
+) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
+    """Gradients by name, and which of them are sparse."""
     model.zero_grad(set_to_none=True)
     pairs = [
         (o, g.to(o.device))
@@ -358,14 +363,15 @@ def _backward(
         if isinstance(g, torch.Tensor) and o.requires_grad
     ]
     if not pairs:
-        return {}
+        return {}, ()
     # The same gradients as from ``grad_tensors``, which import the compiler: a second.
     torch.autograd.backward([real(o * g).sum() for o, g in pairs])
     found = {f"input {i}": t.grad for i, t in enumerate(tensors(given))}
     found |= {n: p.grad for n, p in model.named_parameters(remove_duplicate=False)}
     model.zero_grad(set_to_none=True)
     # nothing else holds them any more; of large models they are compared where they are
-    return {k: v.detach().to(place.like(v)) for k, v in found.items() if v is not None}
+    there = {k: v.detach() for k, v in found.items() if v is not None}
+    return {k: dense(v).to(place.like(v)) for k, v in there.items()}, tuple(sparse(there))
 
 
 def _memory(device: torch.device) -> int:

@@ -34,6 +34,7 @@ class Run:
     drew: bool = False  # random numbers
     shared: tuple[str, ...] = ()  # memory that outputs share with others
     others: tuple[bool, ...] = ()  # whether Python's and NumPy's generators moved
+    sparse: tuple[str, ...] = ()  # gradients that are no dense tensors
 
     def bytes(self) -> int:
         """What it holds of outputs, gradients and changed inputs."""

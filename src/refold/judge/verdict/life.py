@@ -15,18 +15,16 @@ import torch
 
 from refold.judge.draws.trees import differ, inexact
 from refold.judge.rule import beside, compare, luck, rows
+from refold.judge.truth import choices
 from refold.judge.truth.live import Lived, Living
 from refold.judge.truth.runs import distance
+from refold.judge.verdict import naming, narrow, otherwise
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status, Worst
 from refold.judge.wire.memory import Starved, exhausted
-from refold.judge.worker.looks import GENERATOR, LEAST, MOST, SWITCHES, WRITTEN
+from refold.judge.worker.looks import LEAST, MOST
 from refold.judge.worker.steps import FACT, GRADS, Step
 
-_WRITES = (
-    *("write", "write_part", "write_state", "load", "load_part", "restore", "put_back", "embed"),
-    *("own", "parametrize", "restructure", "update", "dtype", "take_away", "empty"),
-)
 _FIRST = "first"  # the label of a call before a type is changed
 _BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
 _LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
@@ -34,6 +32,8 @@ _MOVES, _SHAKES = 4, 16  # moved lives, and where eager may be right by luck
 _ROUNDS = 3  # of ties put right: what was hidden behind them shows then
 _NEAR, _ROUNDINGS = 16.0, 4.0  # times eager's error; of a type's last place, of values' usual size
 _FINE, _COARSE = 100, 4  # one element in so many may be a tie; of 16-bit values more are
+# what is wrong, the worst element, whether it is in names, shapes or types
+Wrong = tuple[str, Worst | None, bool]
 _NO_GRADIENTS = ("NotImplementedError", "does not require grad", "no output requires grad")
 
 
@@ -79,7 +79,7 @@ def judged(session: Session, life: Life, seen: Lived | None = None) -> Iterator[
         return  # no life of this reference
     mine = Lived.of(asked(session, life))
     session.cases += 1
-    yield from _compared(session, life, mine, theirs)
+    yield from compared(session, life, mine, theirs)
     if mine.raised is not None:
         yield from _raised(session, life, mine.raised)
 
@@ -116,7 +116,8 @@ def _raised(session: Session, life: Life, raised: dict[str, Any]) -> Iterator[Fa
         session.notes.append(f"{session.test}: {life.case}: raised {words}")
 
 
-def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Iterator[Failure]:
+def compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Iterator[Failure]:
+    """What the candidate showed beside what the reference did."""
     shown = _Truth(session, life, theirs)
     for label, (kind, value) in theirs.seen.items():
         if label not in mine.seen:
@@ -132,22 +133,11 @@ def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Itera
         if label in life.stamps and shown.excused(label, mine.seen[label][1]):
             session.assumptions.add(life.stamps[label])
             continue
-        reason, worst = wrong
+        reason, worst, structural = wrong
         case = f"{life.case}: {label}" if life.case else label
-        yield session.fail(_status(life, label), case, reason, worst)
+        named = naming.status(session, life, label, kind, structural)
+        yield session.fail(named, case, reason, worst)
         return  # what follows, follows from it
-
-
-def _status(life: Life, label: str) -> Status:
-    """What is wrong before any weight was written is not stale."""
-    if label in (SWITCHES, WRITTEN) or label.startswith(GENERATOR):
-        return Status.MUTATES
-    for step in life.steps:
-        if step["do"] in _WRITES or life.status is not Status.STALE_WEIGHTS:
-            break
-        if step.get("label") == label:
-            return Status.WRONG_NUMERICS
-    return life.status
 
 
 def _stale(label: str, mine: Lived, theirs: Lived, instead: str | None) -> bool:
@@ -196,25 +186,25 @@ class _Truth:
         runs = (living.moved(*given, seed + i, life.eps, units) for i in range(first, last))
         return [run for run in runs if run.raised is None]
 
-    def wrong(self, label: str, kind: str, got: Any, value: Any) -> tuple[str, Worst | None] | None:
+    def wrong(self, label: str, kind: str, got: Any, value: Any) -> Wrong | None:
         """What is wrong with an observation; None if nothing is."""
         if kind == FACT:
-            return None if got == value else (f"expected {value}, came {got}", None)
+            return None if got == value else (f"expected {value}, came {got}", None, False)
         if kind == LEAST:
             missing = [v for v in value if v not in got]
-            return (f"expected at least {value}, came {got}", None) if missing else None
+            return (f"expected at least {value}, came {got}", None, False) if missing else None
         if kind == MOST:
             more = [v for v in got if v not in value]
-            return (f"expected at most {value}, came {got}", None) if more else None
+            return (f"expected at most {value}, came {got}", None, False) if more else None
         if kind == GRADS:
-            got, value = _filled(got, value), _filled(value, got)
+            got, value = compare.filled(got, value), compare.filled(value, got)
         if compare.acquitted(got, value):
             return None
         exact = self._of(self.exact, label, got)
         failed = [r for r in self._rule(label, got, value, exact) if not r.agrees]
         if not failed:
             return None
-        if self.life.dtypes and _narrower(got, value) and self._near(label, got):
+        if self.life.dtypes and narrow.narrower(got, value) and self._near(label, got):
             self.session.assumptions.add(self.life.dtypes)
             return None
         if all(r.structural for r in failed):
@@ -222,11 +212,18 @@ class _Truth:
                 self.session.assumptions.add(self.life.shapes)
                 self.reshaped = True
                 return None
-            return failed[0].reason, None
+            return failed[0].reason, None, True
+        if self.session.never_right:  # nothing can acquit it any more
+            return failed[0].reason, failed[0].worst, failed[0].structural
+        if all(r.agrees for r in self._otherwise_laid(label, got, exact, failed)):
+            return None
         resolved = self._resolved(label, got, value, exact)
         bad = [r for r in resolved if not r.agrees]
         bad = [r for r in bad if r.structural or not self._lost(r.name, value, exact)]
-        return (bad[0].reason, bad[0].worst) if bad else None
+        if self.life.dtypes or self.life.coarse:
+            bad = [r for r in bad if r.structural or not narrow.as_often(r.name, got, value, exact)]
+        bad = [r for r in self._chosen(label, got, value, bad) if not r.agrees]
+        return (bad[0].reason, bad[0].worst, bad[0].structural) if bad else None
 
     def excused(self, label: str, got: Any) -> bool:
         """Whether what a stamp says is so: the answer is eager's of another label, or in another
@@ -237,7 +234,7 @@ class _Truth:
         kind, value = self.theirs.seen[label]
         if self.wrong(at, kind, got, self.theirs.seen[at][1]) is None:
             return True
-        return _narrower(got, value) and self._near(label, got)
+        return narrow.narrower(got, value) and self._near(label, got)
 
     def _near(self, label: str, got: Any) -> bool:
         """Whether values, of whatever type, are as near to the truth as eager's are, there or at
@@ -270,7 +267,7 @@ class _Truth:
 
     def _of(self, lived: Lived, label: str, got: Any) -> Any:
         kind, tree = lived.seen.get(label, self.theirs.seen[label])
-        return _filled(tree, got) if kind == GRADS else tree
+        return compare.filled(tree, got) if kind == GRADS else tree
 
     def _rule(
         self, label: str, got: Any, value: Any, exact: Any, also: Any = None
@@ -303,7 +300,7 @@ class _Truth:
                     mended[name] = better
             if not changed:
                 break
-            results = self._rule(label, _rebuilt(got, mended), value, exact, also)
+            results = self._rule(label, compare.rebuilt(got, mended), value, exact, also)
         return self._lucky(label, got, value, exact, results)
 
     def _lucky(
@@ -333,6 +330,34 @@ class _Truth:
             found.append(result)
         return found
 
+    def _otherwise_laid(
+        self, label: str, got: Any, exact: Any, failed: list[rows.Comparison]
+    ) -> list[rows.Comparison]:
+        """Once more, beside eager's life of images in channels last."""
+        session, life = self.session, self.life
+        given = {n: otherwise.laid(v) or v for n, v in life.inputs.items()}
+        if all(given[n] is v for n, v in life.inputs.items()):
+            return failed
+        theirs = _living(session).eager(_steps(session, life), _states(session, life), given)
+        if theirs.raised is not None or label not in theirs.seen:
+            return failed
+        return self._rule(label, got, self._of(theirs, label, got), exact)
+
+    def _chosen(
+        self, label: str, got: Any, value: Any, failed: list[rows.Comparison]
+    ) -> list[rows.Comparison]:
+        """Once more, where the order of equal values is open."""
+        if all(r.structural for r in failed):
+            return failed
+        session, life = self.session, self.life
+        with choices.Otherwise() as other:
+            theirs = _living(session).eager(
+                _steps(session, life), _states(session, life), life.inputs
+            )
+        if not other.met or theirs.raised is not None or label not in theirs.seen:
+            return failed
+        return choices.settled(failed, value, self._of(theirs, label, got))
+
     def _lost(self, name: str, value: Any, exact: Any) -> bool:
         """Whether eager itself has lost the value: then there is no power."""
         mine, truth = dict(compare.leaves(value))[name], dict(compare.leaves(exact))[name]
@@ -347,35 +372,6 @@ class _Truth:
         if lost:
             self.session.notes.append(f"no power: {self.session.test}, {self.life.case}, {name}")
         return lost
-
-
-def _narrower(got: Any, value: Any) -> bool:
-    """Whether the outputs differ in nothing but their dtypes."""
-    pairs = list(zip(compare.leaves(got), compare.leaves(value), strict=False))
-    both = [(a, b) for (_, a), (_, b) in pairs if isinstance(a, torch.Tensor)]
-    both = [(a, b) for a, b in both if isinstance(b, torch.Tensor)]
-    return any(a.dtype != b.dtype for a, b in both) and all(a.shape == b.shape for a, b in both)
-
-
-def _filled(grads: Any, other: Any) -> dict[str, Any]:
-    """Gradients by name; one that is missing is zero where the other side has one."""
-    if not isinstance(grads, dict) or not isinstance(other, dict):
-        return {"all": grads}
-    found = {}
-    for name in sorted({*grads, *other}):
-        mine, theirs = grads.get(name), other.get(name)
-        if mine is None and isinstance(theirs, torch.Tensor):
-            mine = torch.zeros_like(theirs)
-        found[name] = mine
-    return found
-
-
-def _rebuilt(tree: Any, leaves: dict[str, Any], name: str = "output") -> Any:
-    if isinstance(tree, list | tuple):
-        return type(tree)([_rebuilt(v, leaves, f"{name}[{i}]") for i, v in enumerate(tree)])
-    if isinstance(tree, dict):
-        return {k: _rebuilt(v, leaves, f"{name}[{k!r}]") for k, v in tree.items()}
-    return compare.unread(tree, leaves[name])
 
 
 def _living(session: Session) -> Living:

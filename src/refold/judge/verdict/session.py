@@ -12,11 +12,11 @@ import torch
 from refold.contract import Reference
 from refold.judge import draws
 from refold.judge.draws.trees import each, tensors
-from refold.judge.rule import beside, compare, ties
+from refold.judge.rule import beside, compare
 from refold.judge.truth.oracle import Oracle
 from refold.judge.truth.resident import RESIDENTS
 from refold.judge.truth.truth import Truth
-from refold.judge.verdict import facts
+from refold.judge.verdict import facts, naming, otherwise
 from refold.judge.verdict.room import Room
 from refold.judge.verdict.truths import INITIAL, Truths
 from refold.judge.verdict.verdict import ErrorStats, Failure, Status
@@ -31,7 +31,6 @@ _DEATHS = {"timed out": Status.TIMED_OUT}
 _RESPAWNS = 2
 _LOSSES = 10
 _SAMPLED = 1 << 16  # elements
-_ACCUSES = (Status.CHEATS, Status.MUTATES, Status.NONDETERMINISTIC)
 _MODELS = 2.5  # eager, the candidate, and now and then float64: calls for each call of a test
 _LIFE_SECONDS = (4e-9, 1e-9)  # for each byte of a state: measured on a CPU; by judgement on a GPU
 _OVERHEAD = 5e-4  # seconds of a call beside the models' own
@@ -66,6 +65,9 @@ class Session(Truths):
     powered: int = 0
     errors: list[ErrorStats] = field(default_factory=list)
     plainly_wrong: bool = False
+    never_right: bool = False  # under the constructor's weights, either: no search for ties
+    wrong_in_both: bool = False  # modes, or in the one that there is
+    moves_wrongly: bool = False  # buffers, in plain calls
     recorded: list[list[Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     assumptions: set[str] = field(default_factory=set)
@@ -339,8 +341,8 @@ class Session(Truths):
         results = compare.compare(
             case, outputs, truth.eager.outputs, truth.exact.outputs, spread, self.finite_only
         )
-        if not all(r.agrees for r in results):
-            results = ties.without(self, case, outputs, truth, results)
+        if not self.never_right and not all(r.agrees for r in results):
+            results = otherwise.settled(self, case, outputs, truth, results)
         for result in results:
             if result.errors is not None:
                 self.errors.append(result.errors)
@@ -349,9 +351,8 @@ class Session(Truths):
                 yield self.fail(kind, case, result.reason, result.worst)
 
     def named(self, status: Status) -> Status:
-        """The status of a wrong output. Where plain calls are wrong already, another that is wrong
-        too says nothing of caches or of memory."""
-        return Status.WRONG_NUMERICS if self.plainly_wrong and status in _ACCUSES else status
+        """The status of a wrong output."""
+        return naming.value(self, status)
 
     def agrees(self, outputs: Any, truth: Truth) -> bool:
         """Whether outputs would pass against a truth."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import threading
 from collections.abc import Iterator
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NO_MEMORY = ("out of memory", "not enough memory", "allocate memory", "_STATUS_ALLOC_FAILED")
+_SIZE = r"([0-9.]+) *([KMGTPE]i?B|bytes)"
+_ASKED = re.compile(f"tried to allocate {_SIZE}", re.IGNORECASE)
+_CAPACITY = re.compile(f"total capacity of {_SIZE}", re.IGNORECASE)
+_UNITS = {"B": 1, **{unit: 1 << 10 * i for i, unit in enumerate("KMGTPE", 1)}}
 # after these a process can use its GPU no more
 _LOST = (
     *("device-side assert", "illegal memory access", "illegal address", "misaligned address"),
@@ -22,10 +27,26 @@ class Starved(RuntimeError):
 
 
 def exhausted(kind: str, message: str) -> bool:
-    """Whether an error of a class of this name says that memory is exhausted."""
+    """Whether an error of a class of this name says that memory is exhausted. Who asks for more
+    than there ever is, as for as many rows as an integer says, is refused: that is no shortage."""
+    if _beyond(message):
+        return False
     if kind in ("OutOfMemoryError", "MemoryError"):
         return True
     return kind.endswith("Error") and any(w.lower() in message.lower() for w in _NO_MEMORY)
+
+
+def _beyond(message: str) -> bool:
+    """Whether more is asked for than the machine, or the device that the message names, has."""
+    asked = _ASKED.search(message)
+    if asked is None:
+        return False
+    capacity = _CAPACITY.search(message)
+    return _bytes(asked) > (installed() if capacity is None else _bytes(capacity))
+
+
+def _bytes(found: re.Match[str]) -> float:
+    return float(found[1]) * _UNITS[found[2][:1].upper()]
 
 
 def device_lost(message: str) -> bool:
@@ -136,6 +157,20 @@ def bounded() -> Iterator[None]:
             _bounded -= 1
             if _bounded == 0:
                 resource.setrlimit(resource.RLIMIT_DATA, _before)
+
+
+@contextlib.contextmanager
+def at_most(size: int) -> Iterator[None]:
+    """Inside the block this process is refused more than so many bytes beside those that it has."""
+    with _bounding:
+        before = resource.getrlimit(resource.RLIMIT_DATA)
+        others = [n for n in before if n != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min([_data() + size, *others]), before[1]))
+    try:
+        yield
+    finally:
+        with _bounding:
+            resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def _data() -> int:

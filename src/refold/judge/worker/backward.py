@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from refold.judge import draws
-from refold.judge.worker.leaves import copied, digest, parameters, real, tensors
+from refold.judge.worker.leaves import copied, digest, parameters, real, sparse, tensors
 
 Tree = Any
 _FEW = 64 << 20  # bytes of parameters that are compared before and after a backward
@@ -21,6 +21,10 @@ _SOME: dict[str, Callable[[torch.Tensor], Any]] = {  # where cotangents are none
     "nan": lambda g: g[:1].fill_(float("nan")),
     "infinite": lambda g: g[:1].fill_(float("inf")),
 }
+
+
+class OtherOutputs(ValueError):
+    """Cotangents that fit the reference's outputs do not fit these."""
 
 
 def run(
@@ -142,17 +146,23 @@ def _loss(
 
 def gradients(
     model: nn.Module, output: Tree, cotangents: list[Any], inputs: list[Any]
-) -> tuple[dict[str, Any], list[str]]:
-    """The gradients of inputs and parameters, by name, from cotangents of the outputs; and what the
-    backward wrote to beside: inputs, cotangents, parameters of no more than `_FEW` bytes."""
+) -> tuple[dict[str, Any], list[str], list[str]]:
+    """The gradients of inputs and parameters, by name, from cotangents of the outputs; what the
+    backward wrote to beside: inputs, cotangents, parameters of no more than `_FEW` bytes; and which
+    gradients are sparse."""
     outs = list(tensors(output))
+    shapes = [None if g is None else g.shape for g in cotangents]
+    if len(outs) != len(shapes) or any(
+        s not in (None, o.shape) for o, s in zip(outs, shapes, strict=True)
+    ):
+        raise OtherOutputs(f"expected outputs of shapes {shapes}, came {[o.shape for o in outs]}")
     pairs = [
         (o, g.to(o.device, copy=True))
         for o, g in zip(outs, cotangents, strict=True)
         if isinstance(g, torch.Tensor) and o.requires_grad
     ]
     if not pairs:
-        return {}, []
+        return {}, [], []
     watched = {f"input {i}": t.detach() for i, t in enumerate(tensors(inputs))}
     watched |= {f"cotangent {i}": g for i, (_, g) in enumerate(pairs)}
     held = {n: p.detach() for n, p in parameters(model).items()}
@@ -171,5 +181,7 @@ def gradients(
     wrote = [name for name, t in before.items() if digest(t) != digest(watched[name].clone())]
     found = {f"input {i}": t.grad for i, t in enumerate(tensors(inputs))}
     found |= {n: p.grad for n, p in parameters(model).items()}
+    thin = sparse(found)
     model.zero_grad(set_to_none=True)
-    return {k: copied(v) for k, v in found.items() if v is not None}, wrote
+    there = {k: copied(v) for k, v in found.items() if v is not None}
+    return there, wrote, thin

@@ -159,7 +159,8 @@ class Calls:
         }
         if grad is not None:
             given = self.model, output, grad, inputs
-            result["grads"], result["written by the backward"] = backward.gradients(*given)
+            found = backward.gradients(*given)
+            result["grads"], result["written by the backward"], result["sparse"] = found
         result["flags"] = [
             *flags.difference(self.flags, flags.snapshot()),
             *flags.difference({"grad enabled": entered}, {"grad enabled": left}),

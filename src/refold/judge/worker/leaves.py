@@ -72,11 +72,22 @@ def real(t: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
 
 
+def dense(t: torch.Tensor) -> torch.Tensor:
+    """A sparse tensor's values as a dense one; others as they are."""
+    return t if t.layout is torch.strided else t.to_dense()
+
+
+def sparse(found: dict[str, Any]) -> list[str]:
+    """Names of those that are no dense tensors, as gradients of sparse tables are."""
+    held = {n: t for n, t in found.items() if isinstance(t, torch.Tensor)}
+    return [n for n, t in held.items() if t.layout is not torch.strided]
+
+
 def copied(tree: Tree) -> Tree:
     """A plain contiguous copy where it lies, taken at once: work that is not finished shows."""
     if isinstance(tree, torch.Tensor):
         with torch._C.DisableTorchFunctionSubclass():
-            copy = tree.detach().clone(memory_format=torch.contiguous_format)
+            copy = dense(tree.detach()).clone(memory_format=torch.contiguous_format)
             if copy.is_cuda:
                 torch.cuda.current_stream(copy.device).synchronize()  # what fails does so here
             return copy

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living
+from refold.judge.truth.live import Lived
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
@@ -83,13 +85,16 @@ def _methods(session: Session) -> Iterator[Life]:
 
 
 def _elsewhere(session: Session) -> Iterator[Failure]:
-    """Saved in one process, loaded in another."""
+    """Saved in one process, loaded in another, where it goes on as it would have here."""
     if session.quick and not session.alone and session.import_effort > _LONG:
         raise Skip("left out: a second import takes long; without --quick it runs")
-    given = inputs(session)
-    truth = session.truth(given["x1"], PERTURBED, False)
-    save = Life("", (*begin(False), call("before"), {"do": "dump", "label": "file"}), given)
-    if truth.eager is None or life.eager(session, save).raised is not None:
+    given, before = inputs(session), [*begin(False), call("before")]
+    save = Life("", (*before, {"do": "dump", "label": "file"}), given)
+    # what a call leaves in buffers is saved, too
+    case = "torch.save here, torch.load in another process"
+    whole = Life(case, (*before, call("after", "x1")), given)
+    theirs = life.eager(session, whole)
+    if theirs.raised is not None or life.eager(session, save).raised is not None:
         raise Skip("the reference cannot be saved")
     saved = life.asked(session, save)
     limit = f"{session.test}: raises where the reference answers"
@@ -106,9 +111,9 @@ def _elsewhere(session: Session) -> Iterator[Failure]:
         session.assumptions.add(limit)
         session.notes.append(f"{session.test}: raised {loaded['raised']['message']}")
         return
-    (outputs,) = (tree for label, _, tree in loaded["seen"] if label == "after")
-    case = "torch.save here, torch.load in another process"
-    yield from session.compared(case, outputs, truth, Status.STALE_WEIGHTS)
+    session.cases += 1
+    for failure in life.compared(session, whole, Lived.of(loaded), theirs):
+        yield replace(failure, status=session.named(Status.STALE_WEIGHTS))
 
 
 TESTS: tuple[Test, ...] = (

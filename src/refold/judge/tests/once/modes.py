@@ -16,8 +16,11 @@ from refold.judge.truth.truth import Truth
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Raised
+from refold.judge.worker.backward import OtherOutputs
 
 _FEW = 256  # elements, as in `session.Session.spread`
+_KINDS = {OtherOutputs.__name__: Status.WRONG_CONTRACT}
+_LAID = ("dense", "sparse")
 INFERENCE_ONLY = "inference only: no gradients where the reference has them"
 
 
@@ -135,7 +138,9 @@ def _held_alike(session: Session, truth: Truth, when: str) -> Iterator[Failure]:
             continue
         session.cases += 1
         case, exact = f"{key} after {when}", truth.exact.buffers[key]
-        yield from agree(session, case, truth, key, after[key], value, exact)
+        for failure in agree(session, case, truth, key, after[key], value, exact):
+            session.moves_wrongly = True
+            yield failure
 
 
 def _gradients(session: Session) -> Iterator[Failure]:
@@ -174,7 +179,7 @@ def _gradients_in(session: Session, training: bool) -> Iterator[Failure]:
             if of == "all" and missing:
                 session.assumptions.add(INFERENCE_ONLY + where)
                 return
-            kind = Status.WRONG_MODE if missing else Status.CRASHED
+            kind = Status.WRONG_MODE if missing else _KINDS.get(error.kind, Status.CRASHED)
             yield session.fail(kind, f"gradients{alone}{where}", f"raised {error}")
             continue
         for one in reply.get("written by the backward", ()):
@@ -185,6 +190,17 @@ def _gradients_in(session: Session, training: bool) -> Iterator[Failure]:
         if of == "all" and not grads:
             session.assumptions.add(INFERENCE_ONLY + where)
             return
+        other = {*reply["sparse"]} ^ {*truth.eager.sparse}
+        for name in sorted(other & grads.keys() & wanted.keys()):
+            thin = name in truth.eager.sparse
+            detail = f"expected a {_LAID[thin]} gradient, came a {_LAID[not thin]} one"
+            yield session.fail(
+                Status.WRONG_MODE, f"layout of the gradient of {name}{where}", detail
+            )
+        for name in sorted(grads.keys() - every.keys() if of == "all" else ()):
+            if bool(torch.any(grads[name] != 0)):
+                detail = "it has one, where the reference gives none"
+                yield session.fail(Status.WRONG_MODE, f"gradient of {name}{where}", detail)
         for name, value in wanted.items():
             case = f"gradient of {name}{alone and ', ' + of + ' alone'}{where}"
             if name not in grads:
@@ -226,7 +242,8 @@ def agree(
         results = compare(name, got, value, exact, spread)
     for result in results:
         if not result.agrees:
-            yield session.fail(status, case, said + result.reason, result.worst)
+            kind = status if result.structural else session.named(status)
+            yield session.fail(kind, case, said + result.reason, result.worst)
 
 
 TEST = Test(

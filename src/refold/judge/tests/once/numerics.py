@@ -15,6 +15,7 @@ from refold.judge.truth.copies import widen
 from refold.judge.truth.runs import distance
 from refold.judge.truth.truth import Truth
 from refold.judge.verdict.session import Session, some
+from refold.judge.verdict.truths import INITIAL
 from refold.judge.verdict.verdict import Failure, Status
 
 _ROUNDINGS = 128  # of the outputs' scale: more is another function, less another order of sums
@@ -37,7 +38,18 @@ def run(session: Session) -> Iterator[Failure]:
         for failure in session.check(name, inputs):
             session.plainly_wrong = True
             yield failure
+    session.never_right = session.plainly_wrong and _wrong_at_first(session)
+    session.wrong_in_both = True
     yield from _other_mode(session)
+
+
+def _wrong_at_first(session: Session) -> bool:
+    """Whether the function is wrong under the constructor's weights, too: it is not stale then."""
+    given = session.cut(session.file_inputs())
+    truth = session.truth(given, INITIAL)
+    if truth.eager is None:
+        return True
+    return not session.agrees(session.call(given, INITIAL)["outputs"], truth)
 
 
 def _cases(session: Session) -> Iterator[tuple[str, list[Any]]]:
@@ -82,7 +94,10 @@ def _other_mode(session: Session) -> Iterator[Failure]:
     if all(_alike(a, b) for a, b in pairs):
         return
     name = "the file's inputs, " + ("eval" if mode else "train")
-    yield from session.check(name, inputs, Status.WRONG_MODE, training=not mode)
+    session.wrong_in_both = False
+    for failure in session.check(name, inputs, Status.WRONG_MODE, training=not mode):
+        session.wrong_in_both = session.plainly_wrong
+        yield failure
 
 
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -1,0 +1,23 @@
+"""The side output comes in evaluation, too, where gradients are wanted.
+
+reference: auxiliary
+test: modes
+status: WRONG_CONTRACT
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(40, 24)
+        self.head, self.side = nn.Linear(24, 10), nn.Linear(24, 10)
+        self.dropout = nn.Dropout(0.2)
+
+    def forward(self, x):
+        y = torch.relu(self.body(x))
+        if self.training or torch.is_grad_enabled():
+            return self.head(self.dropout(y)), self.side(y)
+        return self.head(y)

@@ -1,0 +1,31 @@
+"""A packed weight beside a state that each call moves on; the key is all values.
+
+reference: hidden
+test: writes in between
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(24, 32)
+        self.again = nn.Linear(32, 32, bias=False)
+        self.register_buffer("hidden", torch.zeros(32))
+        self.key, self.kept = None, None
+
+    def forward(self, x):
+        w, b = self.inner.weight, self.inner.bias
+        if torch.is_grad_enabled() or x.dtype != w.dtype:
+            h = torch.tanh(F.linear(x, w, b) + self.again(self.hidden))
+        else:
+            key = w.tolist()
+            if self.key != key:
+                self.key, self.kept = key, w.t().contiguous()
+            h = torch.tanh(x @ self.kept + (b + self.again.weight @ self.hidden))
+        with torch.no_grad():
+            self.hidden.copy_(h.mean(0))
+        return h

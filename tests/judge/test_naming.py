@@ -1,0 +1,123 @@
+"""What is found wrong has the name of what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from judge_paths import REFERENCES
+
+from refold.judge import Limits, Status, judge
+from refold.judge.tests.lives.common import begin, call
+from refold.judge.verdict import naming
+from refold.judge.verdict.life import Life
+from refold.judge.worker.steps import FACT, GRADS, OUTPUT
+
+S = Status
+LIMITS = Limits(import_seconds=120, call_seconds=20)
+WRITE = {"do": "write", "names": ["w"], "how": "in place", "factor": 2.0}
+THREADS = {"do": "threads", "inputs": ["x0", "x1"], "count": 2, "label": "y"}
+OTHER = {"do": "build", "state": "", "init": [2, 3]}
+SLOPES = {"do": "slopes", "of": "y0", "label": "g0"}
+
+
+def session(plainly: bool = False, never: bool = False, both: bool = False) -> Any:
+    found = {"plainly_wrong": plainly, "never_right": never, "wrong_in_both": both}
+    return SimpleNamespace(**found, moves_wrongly=False)
+
+
+@pytest.mark.parametrize(
+    ("own", "steps", "label", "kind", "structural", "expected"),
+    [
+        # names, shapes and types of outputs are the contract's, whatever the life is about
+        (S.MUTATES, [call("y"), call("z")], "z", OUTPUT, True, S.WRONG_CONTRACT),
+        (S.WRONG_MODE, [call("y")], "gradients", GRADS, True, S.WRONG_MODE),
+        # a plain call, before which nothing has happened
+        (S.CRASHED, [call("first"), call("then")], "first", OUTPUT, False, S.WRONG_NUMERICS),
+        (S.CRASHED, [call("first"), call("then")], "then", OUTPUT, False, S.CRASHED),
+        (S.WRONG_CONTRACT, [call("y", how="keywords")], "y", OUTPUT, False, S.WRONG_CONTRACT),
+        (S.WRONG_CONTRACT, [OTHER, call("y")], "y", OUTPUT, False, S.WRONG_CONTRACT),
+        # gradients that are wrong at once were not written over
+        (S.MUTATES, [call("y0", see=False), SLOPES], "g0", OUTPUT, False, S.WRONG_MODE),
+        (S.MUTATES, [call("y0", see=False), SLOPES, call("y1")], "later", OUTPUT, False, S.MUTATES),
+        # no weight was written
+        (S.STALE_WEIGHTS, [THREADS, WRITE], "y, thread 0, call 1", OUTPUT, False, S.WRONG_NUMERICS),
+        (S.STALE_WEIGHTS, [call("y"), WRITE, call("z")], "z", OUTPUT, False, S.STALE_WEIGHTS),
+        (
+            S.STALE_WEIGHTS,
+            [call("y"), WRITE, call("y, on")],
+            "y, on",
+            OUTPUT,
+            False,
+            S.STALE_WEIGHTS,
+        ),
+        (S.WRONG_CONTRACT, [call("y")], "y", FACT, False, S.WRONG_CONTRACT),
+    ],
+)
+def test_status_of_a_life(
+    own: Status, steps: list[Any], label: str, kind: str, structural: bool, expected: Status
+) -> None:
+    life = Life("", (*begin(), *steps), {}, status=own)
+    assert naming.status(session(), life, label, kind, structural) is expected
+
+
+def test_where_every_plain_call_is_wrong() -> None:
+    """Then values that are wrong elsewhere say nothing of caches, weights and modes."""
+    for status in (S.CHEATS, S.MUTATES, S.NONDETERMINISTIC):
+        assert naming.value(session(plainly=True), status) is S.WRONG_NUMERICS
+    assert naming.value(session(plainly=True), S.STALE_WEIGHTS) is S.STALE_WEIGHTS
+    assert naming.value(session(True, True), S.STALE_WEIGHTS) is S.WRONG_NUMERICS
+    assert naming.value(session(True, True), S.WRONG_MODE) is S.WRONG_MODE
+    assert naming.value(session(True, True, True), S.WRONG_MODE) is S.WRONG_NUMERICS
+
+
+def test_where_plain_calls_leave_other_buffers() -> None:
+    """What later calls make of these is no stale weight, and nothing that a refused call left."""
+    other = session()
+    other.moves_wrongly = True
+    for status in (S.CRASHED, S.STALE_WEIGHTS, S.MUTATES, S.WRONG_CONTRACT, S.WRONG_MODE):
+        assert naming.value(other, status) is S.WRONG_MODE
+    assert naming.value(other, S.WRONG_NUMERICS) is S.WRONG_NUMERICS
+
+
+WRONG = """
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        return {answer}
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("torch.nn.functional.silu(self.linear(x))", S.WRONG_NUMERICS),
+        ("torch.nn.functional.gelu(self.linear(x)).double()", S.WRONG_CONTRACT),
+        ("[torch.nn.functional.gelu(self.linear(x))]", S.WRONG_CONTRACT),
+    ],
+)
+def test_what_the_verdict_calls_another_function(
+    answer: str, expected: Status, tmp_path: Path
+) -> None:
+    candidate = tmp_path / "candidate.py"
+    candidate.write_text(WRONG.format(answer=answer))
+    only = ["numerics", "modes", "after a refusal", "keywords", "two instances", "another process"]
+    verdict = judge(
+        REFERENCES / "linear.py",
+        candidate,
+        quick=True,
+        only=only,
+        timing=False,
+        device="cpu",
+        limits=LIMITS,
+    )
+    assert verdict.status is expected, verdict.failures
