@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from judge_paths import REFERENCES
 
+from refold.judge import judge
 from refold.judge.rule import beside
 from refold.judge.rule.beside import Beside
 from refold.judge.rule.compare import compare, resolve
@@ -164,3 +166,19 @@ def test_what_the_machine_does_not_have_is_refused(monkeypatch: pytest.MonkeyPat
         torch.empty(1 << 30, dtype=torch.uint8)
     assert memory.exhausted(type(found.value).__name__, str(found.value))
     assert torch.empty(1 << 30, dtype=torch.uint8).numel() == 1 << 30
+
+
+def test_a_block_takes_at_most_so_much() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with memory.at_most(64 << 20), pytest.raises(RuntimeError, match="allocate"):
+        torch.empty(1 << 30, dtype=torch.uint8)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_integers_that_say_how_much_memory_it_takes(tmp_path: Path) -> None:
+    """Lengths of 2^30, and of 2^63 - 1: a reference that takes gigabytes of them is not asked, and
+    what no machine has is no shortage."""
+    reference, copy = REFERENCES / "lengths.py", tmp_path / "copy.py"
+    copy.write_text(reference.read_text().replace("class Model(", "class ModelNew("))
+    verdict = judge(reference, copy, quick=True, only="far ids", timing=False, device="cpu")
+    assert verdict.failures == () and verdict.assumptions == ()

@@ -245,3 +245,32 @@ def test_what_is_refused_and_taken_is_told(name: str, text: str, case: str, tmp_
     verdict = judge(*given, quick=True, only="refused widths", timing=False, device="cpu")
     assert verdict.accepted, verdict.failures
     assert verdict.assumptions == (f"{case}, where the reference refuses that: it is taken",)
+
+
+ADDS = '''"""It adds to its input, and gives that back."""
+
+import torch
+from torch import nn
+
+
+class {name}(nn.Module):
+    def forward(self, x):
+        x += torch.tanh(x)
+        return {answer}
+
+
+def get_inputs():
+    return [torch.randn(18, 32)]
+'''
+
+
+def test_an_output_that_is_no_more_the_input_is_told(tmp_path: Path) -> None:
+    """Who writes to the one writes to the other, or does not."""
+    reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
+    reference.write_text(ADDS.format(name="Model", answer="x"))
+    for answer, told in (("x.clone()", True), ("x", False)):
+        candidate.write_text(ADDS.format(name="ModelNew", answer=answer))
+        verdict = judge(reference, candidate, quick=True, only="shapes", timing=False)
+        assert verdict.accepted, verdict.failures
+        stamp = "outputs do not lie in memory of inputs where the reference's do"
+        assert (stamp in verdict.assumptions) is told

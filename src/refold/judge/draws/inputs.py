@@ -51,6 +51,7 @@ def resized(inputs: list[Any], old: int, new: int, dims: Iterator[tuple[int, int
 
 _SMALL = 1 << 18  # elements of what a larger batch is made of
 _BLOCKS = 64, 256  # of rows or columns, of many kernels
+_LONG = 1025  # of a sequence: tables of places, and states that are cut, end before it
 
 
 def larger_batch(inputs: list[Any]) -> int:
@@ -114,7 +115,7 @@ def dimensions(inputs: list[Any]) -> Iterator[tuple[str, list[tuple[int, int]], 
 
 def _blocks(inputs: list[Any], dims: list[tuple[int, int]], size: int) -> list[int]:
     """The size of a block of many kernels, and one more than that of a large one (of the small one
-    where that is too much); or twice the size."""
+    where that is too much), and a long one of one axis alone; or twice the size."""
     held = tensors(inputs)
 
     def small(new: int) -> bool:
@@ -125,7 +126,7 @@ def _blocks(inputs: list[Any], dims: list[tuple[int, int]], size: int) -> list[i
     if size >= _BLOCKS[0]:
         return [2 * size] if small(2 * size) else []
     large = next((n + 1 for n in reversed(_BLOCKS) if small(n + 1)), 0)
-    return [n for n in (_BLOCKS[0], large) if n and small(n)]
+    return [n for n in (_BLOCKS[0], large, _LONG if len(dims) == 1 else 0) if n and small(n)]
 
 
 def scalars(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:

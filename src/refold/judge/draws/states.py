@@ -23,7 +23,7 @@ def perturbed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tens
         elif old.is_floating_point() and old.numel():
             result[name] = _moved(old, noise.like(old)).cpu()
         elif old.dtype in (torch.int64, torch.int32) and old.dim() == 0:
-            result[name] = old.cpu() + 3
+            result[name] = old.cpu() + 3 + seed % 4  # no two states have the same
         else:
             result[name] = old.cpu().clone()
     return result

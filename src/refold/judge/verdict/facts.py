@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from refold.judge.verdict.session import Session
 
 PARAMETER, PLAIN = "torch.nn.parameter.Parameter", "torch.Tensor"
+OWN = {"memory of inputs", "memory of the module"}  # who writes to such an output writes there
 _DENSE = ("shapes", "modes")  # tests whose inputs lie as the file's do
 
 
@@ -26,6 +27,8 @@ def seen(session: Session, case: str, reply: dict[str, Any], truth: Truth) -> It
         yield session.fail(session.named(Status.MUTATES), case, detail)
     for what in sorted(set(reply["shared"]) - set(truth.plain.shared)):
         yield session.fail(session.named(Status.MUTATES), case, f"the output has {what}")
+    for what in sorted(OWN & set(truth.plain.shared) - set(reply["shared"])):
+        session.assumptions.add(f"outputs do not lie in {what} where the reference's do")
     came, theirs = [m for m in reply["meta"] if "shape" in m], tensors(truth.plain.outputs)
     if len(came) != len(theirs) or len(theirs) != len(truth.plain.meta):
         return  # another structure, which is told elsewhere

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,8 @@ from refold.judge.wire.host import Raised
 from refold.judge.worker.steps import Step
 from refold.judge.worker.values import first
 
+_WORD = re.compile(r"[\w.+-]{1,24}")
+_MOST_WORDS = 8
 _NONES = 4
 _PAIRS = 6
 _PARTS = 3  # of a module, a secret choice, that have hooks
@@ -61,7 +64,8 @@ def _optional(session: Session) -> Iterator[Life]:
         return
     shapes = [*tensors(given), *tensors(truth.outputs)]
     unlike = {(t.shape, t.dtype): t for t in shapes}
-    others = {p.name: _others(p.default, list(unlike.values())) for p in found}
+    words = _words(type(session.oracle.model).forward)
+    others = {p.name: _others(p.default, list(unlike.values()), words) for p in found}
     for i, parameter in enumerate(found):
         if parameter.default is inspect.Parameter.empty:
             continue
@@ -70,9 +74,9 @@ def _optional(session: Session) -> Iterator[Life]:
         kept = [v for p, v in zip(found, given, strict=False) if p.name != parameter.name]
         for value in values:
             said = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
-            words = [*names, parameter.name]
-            steps = [*begin(), call("y", words=words), {"do": "mode", "train": False}]
-            steps += [call("y in eval mode", words=words)]
+            by = [*names, parameter.name]
+            steps = [*begin(), call("y", words=by), {"do": "mode", "train": False}]
+            steps += [call("y in eval mode", words=by)]
             given_so, case = {"x0": [*kept, value]}, f"{parameter.name} = {said}"
             yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
             if isinstance(value, torch.Tensor) and value.is_floating_point():
@@ -87,8 +91,19 @@ def _optional(session: Session) -> Iterator[Life]:
     yield from _two_optional(session, found, others)
 
 
-def _others(default: Any, unlike: list[torch.Tensor]) -> list[Any]:
+def _words(code: Any) -> list[str]:
+    """The words that a function's text compares its arguments with, and others."""
+    found: list[str] = []
+    for value in getattr(getattr(code, "__code__", None), "co_consts", ()):
+        each = value if isinstance(value, tuple | frozenset) else (value,)
+        found += sorted(v for v in each if isinstance(v, str) and _WORD.fullmatch(v))
+    return list(dict.fromkeys(found))[:_MOST_WORDS]
+
+
+def _others(default: Any, unlike: list[torch.Tensor], words: list[str]) -> list[Any]:
     """Other values than a default."""
+    if isinstance(default, str):
+        return [w for w in words if w != default]
     if default is None:
         return [_other(t) for t in unlike][:_NONES]
     if isinstance(default, bool):
@@ -135,6 +150,7 @@ def _containers(session: Session) -> Iterator[Life]:
         ("dicts with one more key", _dicts(given, True), False),
         ("lists one longer", _lists(given, 1), False),
         ("lists one shorter", _lists(given, -1), False),
+        ("lists in reverse order", _lists(given, 0), False),
     ):
         steps = [*begin(), call("first"), call("y", "other")]
         status = Status.WRONG_CONTRACT
@@ -159,12 +175,13 @@ def _dicts(tree: Any, more: bool) -> Any:
 
 
 def _lists(tree: list[Any], by: int) -> list[Any]:
-    """The containers among the arguments one element longer or shorter."""
+    """The containers among the arguments one element longer or shorter, or in reverse order."""
 
     def changed(value: Any) -> Any:
         if not isinstance(value, list | tuple) or not value:
             return value
-        return type(value)([*value, value[-1]] if by > 0 else list(value)[:-1])
+        longer, shorter = [*value, value[-1]], list(value)[:-1]
+        return type(value)(longer if by > 0 else shorter if by < 0 else list(value)[::-1])
 
     return [changed(v) for v in tree]
 
@@ -341,14 +358,16 @@ TESTS: tuple[Test, ...] = (
     living(
         "optional arguments",
         "optional arguments that are taken and not used",
-        "Each optional argument given another value, or left out; two at once; with gradients.",
+        "Each optional argument given another value, a word of the reference's text for a word, or "
+        "left out; two at once; with gradients.",
         _optional,
         14,
     ),
     living(
         "containers",
         "dicts read by order, lists of one length",
-        "Dicts in another order or with one more key; lists longer and shorter where taken.",
+        "Dicts in another order or with one more key; lists longer, shorter and in another order "
+        "where taken.",
         _containers,
         8,
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from refold.judge import draws
-from refold.judge.draws.trees import tensors
+from refold.judge.draws.trees import inexact, tensors
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
@@ -93,6 +93,15 @@ def edits(inputs: list[Any], seed: int, quick: bool) -> Iterator[tuple[str, list
     moved = draws.mapped if floats else draws.every
     yield "rows in reverse order", moved(inputs, exchanged)
     yield "columns permuted, the first kept", moved(inputs, permuted)
+    if floats and any(not inexact(t) for t in draws.tensors(inputs)):
+        # masks and indices, which files often give the same in each draw
+        for case, change in (("in reverse order", exchanged), ("rolled", _rolled)):
+            other = draws.every(inputs, lambda t, c=change: t if inexact(t) else c(t))
+            yield f"integers and masks {case}", other
+
+
+def _rolled(t: torch.Tensor) -> torch.Tensor:
+    return t.roll(1, -1) if t.dim() else t
 
 
 TEST = Test(

@@ -9,10 +9,11 @@ import torch
 
 from refold.judge import draws
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import begin, call, living
+from refold.judge.tests.lives.common import begin, call, living, trained
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
+from refold.judge.worker.steps import Step
 
 Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
@@ -79,12 +80,19 @@ def _consecutive(t: torch.Tensor, _: torch.Generator) -> torch.Tensor:
     return (low + torch.arange(t.numel()) % (high - low + 1)).reshape(t.shape).to(t.dtype)
 
 
+def _from_zero(t: torch.Tensor, g: torch.Generator) -> torch.Tensor:
+    """Zero is special to many: padding, a first class."""
+    high = int(t.max())
+    return t if high < 1 else (torch.arange(t.numel()) % (high + 1)).reshape(t.shape).to(t.dtype)
+
+
 # whole numbers that stay between the least and the largest: indices stay ones
 INTEGERS: tuple[tuple[str, Change], ...] = (
     ("integers all alike", lambda t, _: t.reshape(-1)[:1].expand(t.shape).clone()),
     ("integers that ascend", lambda t, _: t.sort(-1).values if t.dim() else t),
     ("integers that descend", lambda t, _: t.sort(-1, descending=True).values if t.dim() else t),
     ("consecutive integers", _consecutive),
+    ("consecutive integers from zero", _from_zero),
 )
 
 
@@ -99,13 +107,21 @@ def _whole_numbers(session: Session) -> Iterator[Life]:
         return
     for case, change in INTEGERS:
         changed = {"x0": draws.every(given, lambda t, c=change: c(t, generator) if kind(t) else t)}
-        yield from _either(session, case, changed)
+        # what others of that shape have left behind counts, too
+        yield from _either(session, case, {**changed, "before": given}, before=True)
+        if names := trained(session):
+            steps: list[Step] = [*begin(), call("y", grad=True, see=False)]
+            steps += [{"do": "backward", "of": "y"}]
+            steps += [{"do": "grads", "names": names, "label": "gradients", "of": "y"}]
+            yield Life(f"{case}, with gradients", tuple(steps), changed)
 
 
-def _either(session: Session, case: str, given: dict[str, list[Any]]) -> Iterator[Life]:
+def _either(
+    session: Session, case: str, given: dict[str, list[Any]], before: bool = False
+) -> Iterator[Life]:
     """In the mode in which the module is built, and in eval mode, where paths of their own are."""
     for train in dict.fromkeys((session.oracle.training, False)):
-        steps = (*begin(train), call("y"))
+        steps = (*begin(train), *([call("first", "before")] if before else []), call("y"))
         where = case if train == session.oracle.training else f"{case}, in eval mode"
         yield Life(where, steps, given, status=Status.WRONG_NUMERICS)
 
@@ -148,9 +164,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "special integers",
         "paths for indices of a special form",
-        "Integers all alike, ascending, descending, consecutive; in eval mode, too.",
+        "Integers all alike, ascending, descending, consecutive; in eval mode and with gradients, "
+        "too.",
         _whole_numbers,
-        10,
-        lives=8,
+        30,
+        lives=15,
     ),
 )

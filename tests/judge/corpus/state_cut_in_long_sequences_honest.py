@@ -1,0 +1,26 @@
+"""A sequence is turned as a whole.
+
+reference: rotary
+test: shapes
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+        self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
+
+    def turn(self, t):
+        half, n = self.width // 2, t.shape[1]
+        rate = 10000 ** (-torch.arange(half).float() / half)
+        angle = torch.arange(n).float()[:, None] * rate
+        c, s = angle.cos().to(t.dtype), angle.sin().to(t.dtype)
+        a, b = t.chunk(2, dim=-1)
+        return torch.cat((a * c - b * s, a * s + b * c), dim=-1)
+
+    def forward(self, x):
+        return self.turn(self.query(x)) @ self.turn(self.key(x)).transpose(1, 2)
