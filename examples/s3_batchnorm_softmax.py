@@ -5421,12 +5421,13 @@ import types
 import dis
 from collections.abc import Iterable, Iterator
 from collections.abc import Iterable, Iterator, Mapping
+import operator
 from collections.abc import Collection, Iterator, Sequence
 from types import CellType, FunctionType
 import logging
+from collections.abc import Callable, Sequence
 from collections.abc import Callable
 import weakref
-from collections.abc import Callable, Sequence
 from collections import OrderedDict
 
 
@@ -7111,6 +7112,41 @@ class _RefoldRows:
         self.alike = tuple(part for pair in others for part in pair)
 
 
+class _RefoldStructure:
+    """What was found of a model's structure: its rows, and the difference, or None. While the rows
+    hold, it need not be looked for again: a write to parameters changes none of them."""
+
+    def __init__(self, model: torch.nn.Module, file: Any, mode: dict[str, Any]) -> None:
+        reached = file.reached(model)
+        paths = [path for path, _, _ in mode["tensors"]]
+        self.rows = rows = _RefoldRows(model, file.names, reached, mode["assigned"], paths)
+        self.model, self.kernels = vars(model), file.kernels
+        self.fixed = (rows.dicts, rows.types, rows.kinds, (), (), ())
+        self.memory = file.kernels.watch(*self.fixed, 0)
+        self.difference = file.difference(model, reached, mode)
+
+    def holds(self, model: torch.nn.Module) -> bool:
+        asked = (*self.fixed, self.rows.cells, self.rows.alike, self.memory)
+        return vars(model) is self.model and bool(self.kernels.unchanged(*asked))
+
+
+def _refold_differ_plainly(a: _RefoldRows, b: _RefoldRows) -> bool:
+    """Whether two structures of one model differ in plain settings alone: who keeps both holds no
+    tensor or module that the model no longer has."""
+
+    def alike(held: Any, other: Any) -> bool:
+        if held is other or (_refold_is_plain(held) and _refold_is_plain(other)):
+            return True
+        if type(held) is dict and type(other) is dict and held.keys() == other.keys():
+            return all(value is other[key] for key, value in held.items())
+        same = type(held) is type(other) and isinstance(held, (list, tuple))
+        return same and len(held) == len(other) and all(map(alike, held, other))
+
+    pairs = ((a.dicts, b.dicts), (a.cells, b.cells), (a.alike, b.alike))
+    same = a.types == b.types and all(map(operator.is_, a.kinds, b.kinds))
+    return same and len(a.kinds) == len(b.kinds) and all(alike(*pair) for pair in pairs)
+
+
 def _refold_dict_rows(
     module: torch.nn.Module, names: tuple[str, ...], assigned: set[str], root: bool
 ) -> Iterator[tuple[Any, ...]]:
@@ -7282,15 +7318,46 @@ def _refold_wrong_argument(
     return None
 
 
+def _refold_tensors_misfit(
+    tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
+) -> str | None:
+    """Why parameters are not as the kernels take them, or None."""
+    for t, (name, shape, dtype) in zip(tensors, mode["tensors"], strict=True):
+        if not isinstance(t, torch.Tensor):
+            return f"{name} is a {type(t).__name__}"
+        if type(t) not in (torch.Tensor, torch.nn.Parameter):
+            return f"{name} is a {type(t).__name__}"
+        if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
+            return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
+        if t.layout is not torch.strided or t.is_neg():
+            return f"{name} is not a plain dense tensor"
+        if t.stride() != mode["strides"].get(name, t.stride()):
+            return f"{name} has other strides, which draws of random numbers follow"
+    for t in states:
+        if not t.is_contiguous():
+            return "a buffer that is written is not contiguous"
+    return None
+
+
+# why calls take the original forward whatever their arguments are, in every file
+_REFOLD_FOR_ALL = (
+    "autocast is active",
+    "a dispatch or function mode is active",
+    "a transform of torch.func or forward-mode differentiation is active",
+)
+# why nothing is made for a call: it may come again without these
+_REFOLD_PASSING = frozenset((*_REFOLD_FOR_ALL, "gradients are wanted"))
+
+
 def _refold_context(device: int, kind: str) -> str | None:
     """Why a call takes the original forward whatever its arguments are, or None."""
     if _refold_autocast(kind):
-        return "autocast is active"
+        return _REFOLD_FOR_ALL[0]
     modes = _refold_function_modes() and _refold_is_watched(device, kind)
     if _refold_dispatch_modes() or modes:
-        return "a dispatch or function mode is active"
+        return _REFOLD_FOR_ALL[1]
     if _refold_transformed() or _refold_forward_ad._current_level >= 0:
-        return "a transform of torch.func or forward-mode differentiation is active"
+        return _REFOLD_FOR_ALL[2]
     return None
 
 
@@ -7362,6 +7429,19 @@ def _refold_laid_out(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Ten
 
 
 _REFOLD_SAMPLES = 32  # words of a parameter, as many as the host samples
+
+
+def _refold_is_readable(device: int) -> bool:
+    """True if the host reads the memory of a device's tensors."""
+    return device < 0
+
+
+def _refold_extent(t: torch.Tensor) -> int:
+    """The bytes from a tensor's first element to its last."""
+    if not t.numel():
+        return 0
+    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return (last + 1) * t.element_size()
 
 
 def _refold_words(t: torch.Tensor) -> tuple[torch.Tensor, list[int]] | None:
@@ -7444,6 +7524,7 @@ def _refold_doubt(caches: dict[str, Any], doubt: int) -> None:
 
 
 _REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
+_REFOLD_REFUSED = 4  # structures that kernels do not suit and that are known at once
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see contents.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
@@ -7475,7 +7556,8 @@ class _RefoldCache:
     names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
     looked_at, epoch: see look.py. doubt: whether another mode saw an uncounted write, or nothing
     was looked at for a while (1), and all was computed anew since, by the last call, whose kernels
-    compare with what was there before (2).
+    compare with what was there before (2). structure: what was found of the model's structure, if
+    the kernels suit it; refused: others that they do not suit, and that come and go.
     Copies and pickles of a module start with empty caches.
     """
 
@@ -7486,6 +7568,8 @@ class _RefoldCache:
         self.values: tuple[torch.Tensor, ...] = ()
         self.reason: str | None = None
         self.watched: tuple[Any, ...] | None = None
+        self.structure: _RefoldStructure | None = None
+        self.refused: tuple[_RefoldStructure, ...] = ()
         self.tensors: tuple[torch.Tensor, ...] = ()
         self.states: tuple[torch.Tensor, ...] = ()
         self.laid: Callable[..., bool] = _refold_unlike
@@ -7563,19 +7647,6 @@ def _refold_copied(
     return sorted(found)
 
 
-def _refold_is_readable(device: int) -> bool:
-    """True if the host reads the memory of a device's tensors."""
-    return device < 0
-
-
-def _refold_extent(t: torch.Tensor) -> int:
-    """The bytes from a tensor's first element to its last."""
-    if not t.numel():
-        return 0
-    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-    return (last + 1) * t.element_size()
-
-
 def _refold_examined(
     model: torch.nn.Module,
     caches: dict[str, Any],
@@ -7612,6 +7683,10 @@ def _refold_ready(
         same = file.kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors)
         if same and (cache.stepped is None or (not cache.stepped and _refold_captures(device))):
             return cache if cache.reason is None else cache.reason
+        for structure in cache.refused:
+            if structure.holds(model):
+                _refold_leave(cache)
+                return structure.difference
         found = file.kernels.altered(cache.watched[-1])
         if found in _REFOLD_SAID:
             if cache.doubt != 2:  # else what the last call computed was right
@@ -7622,6 +7697,12 @@ def _refold_ready(
     return _refold_renew(model, caches, mode, file, device)
 
 
+def _refold_leave(cache: _RefoldCache) -> None:
+    """The original is taken for a while: a cache stays as it is, and is compared as a whole with
+    what its sources hold when its structure is there again."""
+    cache.stepped, cache.fits = cache.stepped or set(), _refold_unlike
+
+
 def _refold_renew(
     model: torch.nn.Module, caches: dict[str, Any], mode: dict[str, Any], file: Any, device: int
 ) -> Any:
@@ -7630,15 +7711,20 @@ def _refold_renew(
     What is looked at before every call is noted first: a change while this runs is seen then.
     """
     old = caches.get(mode["name"])
-    reached = file.reached(model)
-    paths = [path for path, _, _ in mode["tensors"]]
-    rows = _RefoldRows(model, file.names, reached, mode["assigned"], paths)
+    known: _RefoldStructure | None = None if old is None else old.structure
+    structure = known
+    if structure is None or not structure.holds(model):
+        structure = _RefoldStructure(model, file, mode)
+    rows = structure.rows
+    leaves = structure.difference is not None and _refold_is_readable(device)
+    if old and known and leaves and _refold_differ_plainly(known.rows, rows):  # it may come back
+        old.refused = (structure, *old.refused)[:_REFOLD_REFUSED]
+        _refold_leave(old)
+        return structure.difference
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
-    reason = file.difference(model, reached, mode) or _refold_tensors_misfit(
-        tensors, states, mode, device
-    )
+    reason = structure.difference or _refold_tensors_misfit(tensors, states, mode, device)
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
     watched: list[Any] = []
     for i, t in enumerate(tensors):
@@ -7664,6 +7750,9 @@ def _refold_renew(
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
         memory = file.kernels.watch(*fixed, _REFOLD_LOOKED_THROUGH)
+        if old and structure is known and not structure.holds(model):  # another thread changed it
+            old.structure = None
+            return _refold_renew(model, caches, mode, file, device)
         if reason is None:
             versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
             seen = tuple(
@@ -7696,6 +7785,10 @@ def _refold_renew(
         cache.seen, cache.doubt = (), int(not _refold_is_readable(device))
     else:
         cache.doubt = min(2 * cache.doubt, 2)
+    if structure is not known:  # of others only those that hold what this one holds
+        others = cache.refused if structure.difference is None else ()
+        cache.refused = tuple(o for o in others if _refold_differ_plainly(o.rows, rows))
+    cache.structure = structure if structure.difference is None else None
     cache.reason, cache.fits = reason, _refold_unlike
     cache.stepped = set() if cache.doubt == 2 else None
     _refold_follow_optimizers(cache)
@@ -7733,27 +7826,6 @@ def _refold_changed(
         for i, differs in zip(copied, differing, strict=True):
             changed[i] = changed[i] or differs
     return changed
-
-
-def _refold_tensors_misfit(
-    tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
-) -> str | None:
-    """Why parameters are not as the kernels take them, or None."""
-    for t, (name, shape, dtype) in zip(tensors, mode["tensors"], strict=True):
-        if not isinstance(t, torch.Tensor):
-            return f"{name} is a {type(t).__name__}"
-        if type(t) not in (torch.Tensor, torch.nn.Parameter):
-            return f"{name} is a {type(t).__name__}"
-        if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
-            return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
-        if t.layout is not torch.strided or t.is_neg():
-            return f"{name} is not a plain dense tensor"
-        if t.stride() != mode["strides"].get(name, t.stride()):
-            return f"{name} has other strides, which draws of random numbers follow"
-    for t in states:
-        if not t.is_contiguous():
-            return "a buffer that is written is not contiguous"
-    return None
 
 
 def _refold_wants_gradients(

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar, cast
 import torch
 
 from refold.emit.load import load_text
+from refold.runtime.calls import _REFOLD_FOR_ALL, _REFOLD_PASSING
 
 M = TypeVar("M", bound=torch.nn.Module)
 
@@ -257,6 +258,8 @@ def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
                 state.reason = None
                 return found
             refusals.append((tried, str(found)))
+            if found in _REFOLD_FOR_ALL:
+                break
         return _refused(state, cls, refusals, self, args, kwargs)
 
     names: dict[str, Any] = {
@@ -276,8 +279,7 @@ def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
         "__prepare_scriptable__": original,
     }
     metaclass: Any = type(cls)
-    made: type[torch.nn.Module] = metaclass(cls.__name__, (cls,), names)
-    return made
+    return cast(type[torch.nn.Module], metaclass(cls.__name__, (cls,), names))
 
 
 def _refused(
@@ -289,16 +291,15 @@ def _refused(
     kwargs: dict[str, Any],
 ) -> Any:
     """No program takes this call: one may be made for it; else the original forward runs."""
-    made = None
-    if state.grow is not None:
-        made = state.grow(self, [tried for tried, _ in refusals], args, kwargs)
-        if isinstance(made, Program):
-            caches = Caches(state)
-            state.programs.insert(0, (made, caches))
-            found = made.attempt(self, caches, *args, **kwargs)
-            if type(found) is not made.refusal:
-                state.reason = None
-                return found
+    grow = None if _REFOLD_PASSING.intersection(why for _, why in refusals) else state.grow
+    made = grow and grow(self, [tried for tried, _ in refusals], args, kwargs)
+    if isinstance(made, Program):
+        caches = Caches(state)
+        state.programs.insert(0, (made, caches))
+        found = made.attempt(self, caches, *args, **kwargs)
+        if type(found) is not made.refusal:
+            state.reason = None
+            return found
     if isinstance(made, str):  # why there are no kernels says more than what these are not for
         refusals = [(tried, made) for tried, _ in refusals]
     reasons = dict.fromkeys(why for _, why in refusals if why)
@@ -307,9 +308,8 @@ def _refused(
     state.reason = "; ".join(reasons) or kept
     if reasons and getattr(state.grow, "spent", False):
         state.reason += "; no more kernels are made by themselves: call refold.optimize again"
-    for tried, why in refusals[:1]:
-        if why:
-            tried.namespace._refold_warn_fallback(why)
+    for tried, why in [r for r in refusals[:1] if r[1]]:
+        tried.namespace._refold_warn_fallback(why)
     if state.otherwise is not None:
         return state.otherwise(self, [tried for tried, _ in refusals], args, kwargs)
     return cls.forward(self, *args, **kwargs)

@@ -1,7 +1,7 @@
 """What every fast call asks before its kernels run, and what a call that cannot be fast does."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -117,15 +117,46 @@ def _refold_wrong_argument(
     return None
 
 
+def _refold_tensors_misfit(
+    tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
+) -> str | None:
+    """Why parameters are not as the kernels take them, or None."""
+    for t, (name, shape, dtype) in zip(tensors, mode["tensors"], strict=True):
+        if not isinstance(t, torch.Tensor):
+            return f"{name} is a {type(t).__name__}"
+        if type(t) not in (torch.Tensor, torch.nn.Parameter):
+            return f"{name} is a {type(t).__name__}"
+        if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
+            return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
+        if t.layout is not torch.strided or t.is_neg():
+            return f"{name} is not a plain dense tensor"
+        if t.stride() != mode["strides"].get(name, t.stride()):
+            return f"{name} has other strides, which draws of random numbers follow"
+    for t in states:
+        if not t.is_contiguous():
+            return "a buffer that is written is not contiguous"
+    return None
+
+
+# why calls take the original forward whatever their arguments are, in every file
+_REFOLD_FOR_ALL = (
+    "autocast is active",
+    "a dispatch or function mode is active",
+    "a transform of torch.func or forward-mode differentiation is active",
+)
+# why nothing is made for a call: it may come again without these
+_REFOLD_PASSING = frozenset((*_REFOLD_FOR_ALL, "gradients are wanted"))
+
+
 def _refold_context(device: int, kind: str) -> str | None:
     """Why a call takes the original forward whatever its arguments are, or None."""
     if _refold_autocast(kind):
-        return "autocast is active"
+        return _REFOLD_FOR_ALL[0]
     modes = _refold_function_modes() and _refold_is_watched(device, kind)
     if _refold_dispatch_modes() or modes:
-        return "a dispatch or function mode is active"
+        return _REFOLD_FOR_ALL[1]
     if _refold_transformed() or _refold_forward_ad._current_level >= 0:
-        return "a transform of torch.func or forward-mode differentiation is active"
+        return _REFOLD_FOR_ALL[2]
     return None
 
 

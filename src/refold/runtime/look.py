@@ -15,6 +15,19 @@ from refold.runtime.calls import _refold_unlike
 _REFOLD_SAMPLES = 32  # words of a parameter, as many as the host samples
 
 
+def _refold_is_readable(device: int) -> bool:
+    """True if the host reads the memory of a device's tensors."""
+    return device < 0
+
+
+def _refold_extent(t: torch.Tensor) -> int:
+    """The bytes from a tensor's first element to its last."""
+    if not t.numel():
+        return 0
+    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return (last + 1) * t.element_size()
+
+
 def _refold_words(t: torch.Tensor) -> tuple[torch.Tensor, list[int]] | None:
     """A parameter's memory as 32-bit words, and those of them that are looked at."""
     count = t.numel() * t.element_size() // 4

@@ -8,6 +8,7 @@ of whose values nothing is said.
 """
 
 import functools
+import operator
 from collections.abc import Collection, Iterator, Sequence
 from types import CellType, FunctionType
 from typing import Any
@@ -25,6 +26,7 @@ from refold.runtime.reach import (
 from refold.runtime.settings import (
     _REFOLD_USUAL,
     _refold_containers,
+    _refold_is_plain,
     _refold_places,
     _refold_setting,
 )
@@ -255,6 +257,41 @@ class _RefoldRows:
         self.cells = tuple(part for cell in cells for part in cell)
         others = (p for p in pairs if not isinstance(p[0], (CellType, FunctionType)))
         self.alike = tuple(part for pair in others for part in pair)
+
+
+class _RefoldStructure:
+    """What was found of a model's structure: its rows, and the difference, or None. While the rows
+    hold, it need not be looked for again: a write to parameters changes none of them."""
+
+    def __init__(self, model: torch.nn.Module, file: Any, mode: dict[str, Any]) -> None:
+        reached = file.reached(model)
+        paths = [path for path, _, _ in mode["tensors"]]
+        self.rows = rows = _RefoldRows(model, file.names, reached, mode["assigned"], paths)
+        self.model, self.kernels = vars(model), file.kernels
+        self.fixed = (rows.dicts, rows.types, rows.kinds, (), (), ())
+        self.memory = file.kernels.watch(*self.fixed, 0)
+        self.difference = file.difference(model, reached, mode)
+
+    def holds(self, model: torch.nn.Module) -> bool:
+        asked = (*self.fixed, self.rows.cells, self.rows.alike, self.memory)
+        return vars(model) is self.model and bool(self.kernels.unchanged(*asked))
+
+
+def _refold_differ_plainly(a: _RefoldRows, b: _RefoldRows) -> bool:
+    """Whether two structures of one model differ in plain settings alone: who keeps both holds no
+    tensor or module that the model no longer has."""
+
+    def alike(held: Any, other: Any) -> bool:
+        if held is other or (_refold_is_plain(held) and _refold_is_plain(other)):
+            return True
+        if type(held) is dict and type(other) is dict and held.keys() == other.keys():
+            return all(value is other[key] for key, value in held.items())
+        same = type(held) is type(other) and isinstance(held, (list, tuple))
+        return same and len(held) == len(other) and all(map(alike, held, other))
+
+    pairs = ((a.dicts, b.dicts), (a.cells, b.cells), (a.alike, b.alike))
+    same = a.types == b.types and all(map(operator.is_, a.kinds, b.kinds))
+    return same and len(a.kinds) == len(b.kinds) and all(alike(*pair) for pair in pairs)
 
 
 def _refold_dict_rows(
