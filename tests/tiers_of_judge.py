@@ -21,21 +21,23 @@ _LIKE_OTHERS = """
     autocast_weights_kept backward_by_old_weights_in_eval backward_needs_the_module
     backward_of_64_rows backward_scratch_shared batch_of_384 changes_directory
     channels_last_in_half complex_fold_trusts_versions constant_inputs cotangent_of_one_column
-    dict_in_another_order doubles_folded_once equal_inputs eval_gives_nothing files_left_open
-    flag_of_its_own float32_inside_a_double folded_under_inference functional_call_in_part
-    garbage_while_it_folds gradient_laid_as_the_input gradient_of_eval gradient_of_one_more_axis
-    gradient_of_zero_rows gradient_without_conjugate gradients_never_zeros half_when_inputs_want
-    halves_of_doubles hooks_of_all_modules hooks_with_keywords hushes_warnings
-    ids_of_another_width infinity_of_a_weight_clamped input_written_under_autocast
-    keeps_a_little leaves_alone_want marks_the_dict mean_of_no_rows memo_of_doubles
-    mode_by_the_call number_of_zero once_a_backward one_hot_rows optional_together padding_masks
-    part_held_in_a_tuple patches_autograd penalty_of_weights_lost pops_the_dict power_is_whole
-    prints_few_digits right_for_some_batches rows_of_the_same_values same_storage_same_tensor
+    count_read_once dict_in_another_order doubles_folded_once equal_inputs eval_gives_nothing
+    files_left_open flag_of_its_own float32_inside_a_double floor_of_silence
+    folded_under_inference functional_call_in_part garbage_while_it_folds
+    gradient_laid_as_the_input gradient_of_eval gradient_of_one_more_axis gradient_of_zero_rows
+    gradient_without_conjugate gradients_never_zeros half_when_inputs_want halves_of_doubles
+    hooks_of_all_modules hooks_with_keywords hushes_warnings ids_of_another_width
+    infinity_of_a_weight_clamped input_written_under_autocast keeps_a_little leaves_alone_want
+    marks_the_dict mask_of_the_first_sample mean_of_no_rows memo_of_doubles mode_by_the_call
+    number_of_zero once_a_backward one_hot_rows optional_together packed_beside_a_state
+    padding_masks part_held_in_a_tuple patches_autograd penalty_of_weights_lost
+    pixels_of_16_bits pops_the_dict power_is_whole prints_few_digits right_for_some_batches
+    rounded_without_bias_under_autocast rows_of_the_same_values same_storage_same_tensor
     saved_by_the_thread scale_of_zero short_sequences slope_built_in sorted_rows
-    statistics_with_a_graph switch_built_in tangents_are_lost tangents_are_zero
-    threads_left_waiting turns_the_input values_of_eval variance_clamped vmap_takes_the_first
-    wants_gradients_anyway wants_the_inputs_gradient weights_misaligned weights_of_one_value
-    whole_numbers_of_eight_bits width_of_the_class writes_and_restores
+    sparse_gradient_of_equal_ids statistics_with_a_graph switch_built_in tangents_are_lost
+    tangents_are_zero threads_left_waiting turns_the_input values_of_eval variance_clamped
+    vmap_takes_the_first wants_gradients_anyway wants_the_inputs_gradient weights_misaligned
+    weights_of_one_value whole_numbers_of_eight_bits width_of_the_class writes_and_restores
 """
 _HONEST = """
     answers_narrower cotangent_clamped dict_last_value float32_inside_float64
