@@ -5862,7 +5862,8 @@ def _refold_kinds(model: torch.nn.Module) -> set[Any]:
 
 
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
-_REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
+_REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict"}
+_REFOLD_COMPUTED |= {"attrgetter", "methodcaller"}
 _REFOLD_SPACES = {"globals", "eval", "exec"}
 _REFOLD_IMPORTERS = {"__import__", "import_module", "modules"}
 _REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}

@@ -5,6 +5,7 @@ A row of WAYS is a model and a change of something that its code reads. The chan
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 from collections.abc import Callable
@@ -215,6 +216,10 @@ WAYS: dict[str, tuple[Callable[[], nn.Module], Change]] = {
     "a function by its text": (
         calls(lambda self, x: getattr(far, "act")(x)),  # noqa: B009
         (far, "act", torch.exp),
+    ),
+    "a method by methodcaller": (
+        calls(lambda self, x: operator.methodcaller("still", x)(far.Helper)),
+        STILL,
     ),
 }
 

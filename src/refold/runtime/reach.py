@@ -33,7 +33,8 @@ from refold.runtime.settings import (
 )
 
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
-_REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict", "attrgetter"}
+_REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict"}
+_REFOLD_COMPUTED |= {"attrgetter", "methodcaller"}
 _REFOLD_SPACES = {"globals", "eval", "exec"}
 _REFOLD_IMPORTERS = {"__import__", "import_module", "modules"}
 _REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
