@@ -12,7 +12,8 @@ named by what their files' names begin with. `run` judges the new file (quick, e
 torch.compile, the old file and the new one alternately, rounds in random order, in a process of
 their own. Up to four such processes compile and warm up side by side first, and then wait for
 their turn. A row holds the judge's verdict and seconds, the medians in microseconds, and ratios
-with quartiles over the rounds: above 1 the new file is the faster one. Models that the output has
+with quartiles over the rounds: above 1 the new file is the faster one. `tflops` are the reference's
+own products and sums, 10^12 a second, in the new file's time. Models that the output has
 rows of, for these files, device and commit, are left out: a run that was broken off goes on.
 --no-judge: rows say how far the new file's results are from eager's, and have no verdict.
 The last line counts a slower file as eager over the best: `optimize` would have kept the original.
@@ -43,6 +44,7 @@ import torch
 from record import Record, commit, gpu
 from systems import CONVOLUTIONS, HERE, PROBLEMS, SUMS, SYSTEMS, machine
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from refold import contract
 
@@ -158,6 +160,9 @@ def rows_of(folder: Path, modes: Sequence[str], count: int) -> list[dict[str, An
             row |= _ratios("old_to_new", rounds["old"], rounds["new"])
         with torch.no_grad():
             row |= {"difference": _difference(runs["new"](), runs["eager"]())}
+            with FlopCounterMode(display=False) as counted:
+                runs["eager"]()
+        row |= {"tflops": round(counted.get_total_flops() / row["new_us"] / 1e6, 2)}
         row |= {"best_to_eager": round(statistics.median(map(_over, best, rounds["eager"])), 3)}
         found.append(row | _ratios("best_to_new", best, rounds["new"]))
     return found

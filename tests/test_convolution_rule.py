@@ -25,6 +25,10 @@ VOLUMES = Convolution(
 LARGER_VOLUMES = replace(
     VOLUMES, channels=16, features=32, strides=(2, 2, 2), output_padding=(0, 0, 0)
 )
+LINE = Convolution(32, 64, 128, 1, (131072,), (131070,), (3,), (1,), (0,), (1,))
+FEW_OF_VOLUMES = Convolution(
+    *(16, 32, 16, 1, (16, 32, 64), (18, 36, 70), (3, 5, 7), (1, 1, 1), (2, 4, 6), (1, 1, 1))
+)
 FLAT_BROAD = ("tf32", "broad", "flat")
 # a convolution, what PyTorch's flag allows -> class, tile and kernels, or the library
 FAR_AHEAD = {
@@ -42,6 +46,23 @@ FAR_AHEAD = {
         FLAT_BROAD,
     ),
     "few rows": (replace(ONE, images=2), "tf32", FLAT_BROAD),
+    "lines of three taps": (LINE, "tf32", ("tf32", "broad")),
+    "lines of three taps in fp32": (LINE, "ieee", None),
+    "lines of two taps": (replace(LINE, kernel=(2,), made=(131071,)), "tf32", None),
+    "a short line": (replace(LINE, images=1, sizes=(4096,), made=(4094,)), "tf32", None),
+    "each channel by itself, 3 x 7": (
+        replace(EACH, kernel=(3, 7), made=(510, 506)),
+        "tf32",
+        ("ieee", "columns"),
+    ),
+    "each channel by itself, 5 x 5": (replace(EACH, kernel=(5, 5), made=(508, 508)), "tf32", None),
+    "volumes of 16 features": (FEW_OF_VOLUMES, "tf32", ("tf32", "slim", "flat")),
+    "volumes of 8 features": (replace(FEW_OF_VOLUMES, features=8), "tf32", None),
+    "flat volumes of 3 channels": (
+        replace(VOLUMES, features=64, kernel=(3, 3, 1), made=(14, 62, 64)),
+        "tf32",
+        None,
+    ),
     "few places": (replace(ONE, images=1), "tf32", None),
     "a step of two": (replace(ONE, strides=(2, 2), made=(126, 126)), "tf32", None),
     "half a tile of features": (replace(ONE, features=32), "tf32", ("tf32", "slim")),
@@ -174,6 +195,11 @@ FAR_AHEAD = {
         "ieee",
         None,
     ),
+    "transposed by steps of five": (
+        replace(LARGER, channels=8, strides=(5, 5), made=(638, 638)),
+        "ieee",
+        None,
+    ),
     "transposed volumes by 5 taps": (
         replace(LARGER_VOLUMES, channels=16, features=64, kernel=(5, 5, 5)),
         "tf32",
@@ -248,6 +274,26 @@ COMPUTES = {
     "volumes by steps of two": (
         replace(LARGER_VOLUMES, images=1, channels=32, features=64, sizes=(2, 2, 2)),
         "tf32",
+    ),
+    "16 channels, large images": (
+        replace(ONE, images=16, channels=16, sizes=(128, 128), made=(126, 126)),
+        "tf32",
+    ),
+    "16 channels": (replace(ONE, images=8, channels=16), "ieee"),
+    "16 channels to 32 features, large images": (
+        replace(ONE, images=16, channels=16, features=32),
+        "ieee",
+    ),
+    "8 channels, large images": (replace(ONE, channels=8), "ieee"),
+    "a long line": (LINE, "tf32"),
+    "a line": (replace(LINE, images=1, channels=32), "ieee"),
+    "32 channels transposed by 3 x 3 and steps of one, large images": (
+        replace(LARGER, channels=32, features=32, strides=(1, 1), made=(130, 130)),
+        "tf32",
+    ),
+    "the same by 1 x 3": (
+        replace(LARGER, channels=32, features=32, strides=(1, 1), kernel=(1, 3), made=(128, 130)),
+        "ieee",
     ),
     "transposed volumes, few places": (
         replace(

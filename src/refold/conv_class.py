@@ -25,6 +25,10 @@ _PLACES_OF_SOME, _PLACES_OF_FEW = 1024, 32768
 _FEWEST, _TAPS_OF_ANY, _TAPS_OF_MANY, _PLACES_BY_MANY = 64, 9, 25, 6272
 # of volumes that it computes in TF32 at any size: channels at least, features
 _FEW_CHANNELS, _FEW_FEATURES = 4, 16
+# places of all images from which on it does so of fewer products a sum, channels at least, features
+# of ordinary ones; of transposed ones: features of any, features by 3 x 3
+_PLACES_OF_LARGE, _CHANNELS_OF_LARGE, _FEATURES_OF_LARGE = 1 << 18, 16, (64, 128)
+_TRANSPOSED_LARGE, _BY_NINE_TAPS = (128,), (32, 64, 128)
 
 
 class Convolution(Protocol):
@@ -57,11 +61,24 @@ def kind_of(convolution: Convolution, allowed: str) -> str:
     if lacks_tensor_cores(convolution) or _is_transposed_by_many(convolution):
         return "ieee"
     some = _is_spread(convolution) or _is_of_few_features(convolution)
+    some = some or _is_large(convolution)
     if convolution.depth < LEAST_TF32 and not some:
         return "ieee"
     if convolution.images * prod(convolution.sizes) < least_places(convolution):
         return "ieee"
     return allowed
+
+
+def _is_large(c: Convolution) -> bool:
+    """Is it one of few products a sum that the library computes in TF32 where images are large?
+    Lines or images of one group, by steps of one."""
+    plain = c.groups == 1 and max(c.strides) == 1 and max(c.dilations) == 1 and len(c.sizes) <= 2
+    if not plain or c.depth >= LEAST_TF32 or c.channels < _CHANNELS_OF_LARGE:
+        return False
+    if not c.transposed:
+        return c.features in _FEATURES_OF_LARGE
+    by_nine = set(c.kernel) == {3} and len(c.sizes) == 2
+    return c.features in (_BY_NINE_TAPS if by_nine else _TRANSPOSED_LARGE)
 
 
 def _is_spread(c: Convolution) -> bool:
@@ -95,6 +112,8 @@ def lacks_tensor_cores(c: Convolution) -> bool:
 def least_places(c: Convolution) -> int:
     """From how many places of all its images on the library is taken to use TF32, of a convolution
     of such channels, features and kernels; 0 where it does for any."""
+    if _is_large(c):
+        return _PLACES_OF_LARGE
     if c.transposed:
         return 0 if _is_spread(c) else -(-_LEAST_TRANSPOSED // c.features)
     each = c.channels // c.groups

@@ -25,22 +25,32 @@ _SLIM = 64  # features of the narrower tile
 # products of an element of a transposed one up to which patches were far ahead, and of fp32 class
 # (files 34 and 38, 15 and 74 of level 2; of 108 products fp32 class was level: file 20)
 _TRANSPOSED, _FEW_TRANSPOSED = 256, 64
-# channels up to which volumes were, whose vectors the library leaves empty (files 6, 24, 27, 48)
-_CHANNELS_OF_VOLUMES = 4
+# and steps: by 5 an H100 took 2760 us for 1816 (level 1's 81)
+_STEPS_OF_TRANSPOSED = 3
+# channels up to which volumes were, whose vectors the library leaves empty (files 6, 24, 27, 48),
+# and taps from which on (3 x 3 x 1: 4467 us for 2813, 3 x 5 x 7: 3511 for 9782; level 1's 59, 60)
+_CHANNELS_OF_VOLUMES, _TAPS_OF_VOLUMES = 4, 27
 # channels and products up to which images by steps were, in fp32: file 65 of level 2 took 1257 us
 # for 2021, resnet18 2001 for 2219 by its first one, of 3 channels by 7 x 7
 _CHANNELS_BY_STEPS, _DEPTH_BY_STEPS = 8, 288
 # how much of a strip's tile is full at least along a row, of a transposed one's, and of features,
 # where ours were measured to be ahead: files 1, 91 and 21 of KernelBench's level 2
 _LEAST_OF_ROW, _LEAST_TRANSPOSED, _LEAST_FEATURES = 0.75, 0.5, 0.5
+# taps of a line from which on strips were (level 1's 67: 1788 us for 2650, one long row 2221; 64:
+# 2021 for 5212, and 3142)
+_TAPS_OF_LINES = 3
 # products of an element up to which plain arithmetic was far ahead where each channel is by itself
-_BY_CHANNEL = 9
+# (level 1's 85, of 3 x 7: 633 us for 2275)
+_BY_CHANNEL = 21
 # taps from which on one long row of places was ahead (1 x 1, 256 -> 64: 245 us, eager 175), and how
 # much of what it computes there is at least
 _TAPS_OF_FLAT, _LEAST_OF_FLAT = 4, 0.6
 # channels that its stages have of fp32 class; products of an element of a transposed one by steps
 # from which it was ahead there of patches (files 34 and 100 of level 2; not 3, 20, 26, 38 and 49)
 _CHANNELS_OF_FLAT, _DEPTH_OF_PHASES = 32, 200
+# how much of a tile's features there are at least of volumes, of which the library is slow (level
+# 1's 58, of 16 features, 453 us for 7654; 70, of 24, 3205 for 9221)
+_LEAST_OF_VOLUMES = 0.25
 
 
 def by_rule_on_cpu(c: Convolution) -> Algorithm | None:
@@ -102,10 +112,12 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
             most = _TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED
             few = lacks_tensor_cores(c) or products <= most
             few = few and len(c.sizes) > 1 and min(c.strides) > 1
+            few = few and max(c.strides) <= _STEPS_OF_TRANSPOSED
         elif max(c.strides) == 1:  # file 8 of level 2, of TF32: 1067 us, the library 1757
             some = kind == "tf32" and each <= LEAST_FEATURES and c.channels > 3
             kind = kind if some else "ieee"
-            few = (c.channels <= _CHANNELS_OF_VOLUMES or some) and len(c.sizes) > 2
+            thin = c.channels <= _CHANNELS_OF_VOLUMES and prod(c.kernel) >= _TAPS_OF_VOLUMES
+            few = (thin or some) and len(c.sizes) > 2
         else:
             few = c.channels <= _CHANNELS_BY_STEPS and c.depth <= _DEPTH_BY_STEPS
             few = few and len(c.sizes) == 2 and min(c.strides) > 1
@@ -127,9 +139,11 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
         return next((w for w in found if w.schedule.kernels is DIRECT), None)
 
     def by_strips(c: Convolution) -> Algorithm | None:
-        if len(c.kernel) < 2 or prod(c.kernel) < 4 or c.channels // c.groups < 8:
+        kind, line = kind_of(c, allowed), len(c.kernel) == 1
+        if prod(c.kernel) < (_TAPS_OF_LINES if line else 4) or c.channels // c.groups < 8:
             return None
-        kind = kind_of(c, allowed)
+        if line and kind != "tf32":
+            return None  # was not timed
         if c.transposed and kind != "tf32":
             return None  # was not timed
         whole = _LEAST_TRANSPOSED if c.transposed else _LEAST_OF_ROW
@@ -140,6 +154,7 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
             # timed where four fifths of the row were full (files 93 and 5)
             least = _LEAST_OF_ROW if w.schedule.tile == "paired" else whole
             rows = c.images // joined * prod(a.places for a in c.axes[:-1])
+            rows *= c.axes[-1].places // w.schedule.sizes[1] if line else 1
             along = full(c.axes[-1].places * joined, w.schedule.sizes[1], least)
             return (
                 along
@@ -161,8 +176,10 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
             return None
         if phases > 1 and c.depth < _DEPTH_OF_PHASES * prod(c.strides):
             return None
+        volumes = len(c.sizes) > 2 and full(c.channels // c.groups, _CHANNELS_OF_FLAT)
+        least = _LEAST_OF_VOLUMES if volumes else _LEAST_OF_ROW
         found = [w for w in candidates(c, kind, features) if w.schedule.kernels is FLAT]
-        found = [w for w in found if full(each, w.schedule.sizes[0])]
+        found = [w for w in found if full(each, w.schedule.sizes[0], least)]
         wide = 128 if kind == "ieee" else 256
         tiles = c.groups * each * phases * places(c) // (128 * wide)
         if tiles < PROCESSORS // 2:

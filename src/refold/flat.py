@@ -21,7 +21,7 @@ FLAT = Kernels(
 )
 # of the kernel: places of a tile, bytes of shared memory beside kernels and windows, the fewest
 # stages of kernels that each consumer has
-_PLACES, _FIXED, _LEAST_STAGES = 256, 32 << 10, 3
+_PLACES, _FIXED, _LEAST_STAGES = 256, 33 << 10, 3
 _SHARED = 232448
 
 

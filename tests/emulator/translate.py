@@ -60,6 +60,7 @@ INSTRUCTIONS: dict[str, str | None] = {
     ".reg .f16 a, b; .reg .f32 x, y, p, q; mul.f32 x,": "split_pair",
     "st.global.v4.f32": "store<float4>",
     "st.global.v2.f64": "store<double2>",
+    "st.global.v2.f32": "store<float2>",
     "st.global.v2.b32": "store<uint2>",
     "ld.global.L1::no_allocate.v4.f32": "load_float4",
     "ld.global.L1::no_allocate.v2.b32": "load_uint2",

@@ -15,7 +15,7 @@
 //
 // Shared memory of a block (dynamic; bytes):
 //   tables     2 consumers x 2 x 256 places x 12    what a place is of an image, and the image's scale
-//   stage      8 warps x 8 features x (64 places + 8) x 4   by which results go from registers to memory
+//   stage      8 warps x 16 features x (32 + 8) x 4   by which results go from registers to memory
 //   barriers   full and empty of each slot
 //   kernels    2 consumers x slots x 64 features x channels of a window x 2
 //   windows    1 (Slim: 2) x 2 slots x channels x (256 places and what taps reach beyond) x 2
@@ -35,15 +35,15 @@
 #pragma once
 #include "convolution.cuh"
 #include "flat_epilogue.cuh"
-#include "flat_sums.cuh"
 
 namespace rf {
 
 constexpr int kFlatBarrier = 1;  // and 2: of a consumer's 128 threads
+constexpr int kLeastOfRounded = 16;  // a row is made longer by one of as many places at most
 
 template <class S> struct FlatStorage {
   FlatTable tables[2][2];  // of a consumer's tile and of the one before
-  alignas(16) Stage<64> stage[8];
+  alignas(16) FlatStage stage[8];
   alignas(8) uint64_t kernels_full[2][S::kMostSlots], kernels_empty[2][S::kMostSlots];
   uint64_t windows_full[S::kQueues][S::kWindows], windows_empty[S::kQueues][S::kWindows];
 };
@@ -167,6 +167,7 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
   const uint32_t windows_full = shared_address(shared.windows_full[queue]);
   const uint32_t windows_empty = shared_address(shared.windows_empty[queue]);
   const int octet_bytes = l.window * 16;
+  const bool scaled = *l.scaled != 0;
   SlotCursor of_kernels, of_windows;
   int which = 0;
 #pragma unroll 1
@@ -179,7 +180,7 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
       const int feature = feature0 + 8 * h + lane / 4;
       of_feature[h] = feature < W::kFeatures ? l.of.unscale[group * W::kFeatures + feature] : 0.0f;
     }
-    fill_table<S, Shape>(l, table, items.place0(), items.deep(), items.high(), thread);
+    fill_table<S, Shape>(l, table, items.place0(), items.deep(), items.high(), scaled, thread);
     FlatSums<S, S::Mode::kSplit> sums;
     int used_window = -1, used_stage = -1;  // those of the products that are under way
     const int high_phase = items.high(), rows = items.rows();
@@ -230,25 +231,39 @@ RF_FN void consume_flat(const FlatLaunch& l, const Body& body, FlatStorage<S>& s
     named_barrier_sync(kFlatBarrier + consumer, kWarpgroupThreads);  // the table is there, and nobody reads the one before
     if (feature0 >= W::kFeatures) continue;
 #pragma unroll
-    for (int half = 0; half < sums.kHalves; half++) {
-      float acc[64];
-      sums.template half<kTogether>(acc, half);
-      undo_scales<kTogether>(acc, table, 128 * half, of_feature, lane);
-      if (__any_sync(kFullMask, !all_finite(acc))) {  // by a copy, so that these stay in registers
-        float repaired[64];
+    for (int half = 0; half < sums.kHalves; half++) {  // all, before the first is stored: what is read behind waits for it
+      const HalfOfSums<decltype(sums), kTogether> acc{sums, half};
+      float by[2] = {of_feature[0], of_feature[1]};
+      const bool finite = !__any_sync(kFullMask, !acc.all_finite());
+      if (scaled || !finite) {
+        if (scaled) undo_scales<kTogether>(acc, table, 128 * half, lane);
+        undo_scales_of_features(acc, of_feature);
+        by[0] = by[1] = 1.0f;
+        if (__any_sync(kFullMask, !acc.all_finite())) {  // by a copy, so that these stay in registers
+          float repaired[64];
 #pragma unroll
-        for (int i = 0; i < 64; i++) repaired[i] = acc[i];
-        repair_flat<W, kTogether, Body::kGivenLast>(l, repaired, table, 128 * half, group, feature0, lane);
+          for (int i = 0; i < 64; i++) repaired[i] = acc[i];
+          repair_flat<W, kTogether, Body::kGivenLast>(l, repaired, table, 128 * half, group, feature0, lane);
 #pragma unroll
-        for (int i = 0; i < 64; i++) acc[i] = repaired[i];
+          for (int i = 0; i < 64; i++) acc[i] = repaired[i];
+        }
       }
       if constexpr (Body::kMakesLast) {
-        store_flat_last<kTogether>(l, body, acc, table, 128 * half, group, feature0, lane);
+        float by_feature[64];
+#pragma unroll
+        for (int i = 0; i < 64; i++) by_feature[i] = acc[i] * by[i / 2 % 2];
+        store_flat_last<kTogether>(l, body, by_feature, table, 128 * half, group, feature0, lane);
       } else {
-        if constexpr (!Body::kLong)
-          values_flat<kTogether>(body, acc, table, 128 * half, group, feature0, lane, l.of.images.places);
-        store_flat<kTogether>(l, body, acc, table, shared.stage[4 * consumer + warp], 128 * half, group, feature0, lane);
+        values_flat<kTogether>(body, acc, table, 128 * half, group, feature0, lane, l.of.images.places, by);
       }
+    }
+    if constexpr (!Body::kMakesLast) {
+      const auto store = [&](auto along) {
+        store_flat<kTogether, along.index>(l, body, sums, table, shared.stage[4 * consumer + warp], group, feature0, lane);
+      };
+      if (Body::kLong || l.along == 1) store(Step<1>{});
+      else if (l.along == 2) store(Step<Body::kLong ? 1 : 2>{});
+      else store(Step<Body::kLong ? 1 : 4>{});
     }
   }
 }
@@ -293,32 +308,44 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   }
 }
 
-// Where what `flat` works with lies in its workspace, in bytes from its begin: kernels, what undoes their scales, ranges of
-// images and of the blocks that convert them, images.
+// Where what `flat` works with lies in its workspace, in bytes from its begin: kernels, what undoes their scales, whether an
+// image has one, ranges of images and of the blocks that convert them, images.
 template <class S, class W> struct FlatWork {
   static constexpr size_t aligned_to(size_t bytes) { return (bytes + 255) / 256 * 256; }
-  size_t unscale, ranges, of_blocks, images, bytes;
+  size_t unscale, scaled, ranges, of_blocks, images, bytes;
   FlatWork(const FlatLaunch& l) {
     using Shape = FlatShape<S, W>;
     unscale = aligned_to(Shape::kKernelBytes);
-    ranges = unscale + aligned_to(size_t(W::kGroups) * W::kFeatures * sizeof(float));
+    scaled = unscale + aligned_to(size_t(W::kGroups) * W::kFeatures * sizeof(float));
+    ranges = scaled + aligned_to(sizeof(int));
     of_blocks = ranges + aligned_to(size_t(l.count) * sizeof(ImageRange));
     images = of_blocks + aligned_to(size_t(l.count) * l.blocks * W::kGroups * sizeof(ImageRange));
     bytes = images + size_t(S::kPieces) * W::kGroups * Shape::kOctets * l.places * 16;
   }
 };
 
-template <class S, class W>
+// Last: results lie with their channels last.
+template <class S, class W, bool Last>
 Error flat_launch_of(FlatLaunch& l, const float* x, const float* w, long count, long deep, long high, long wide, long places) {
   using Shape = FlatShape<S, W>;
   RF_TRY(images_of<W>(l.of.images, x, count, deep, high, wide, places));
   l.of.w = w;
   const Images& m = l.of.images;
-  const long pitch = wide + Shape::Wide::kPad, slice = (high + Shape::High::kPad) * pitch;
+  // Results of a row that are stored together: rows are multiples of as many, in memory as in a tile, which may take a few
+  // more zeros behind each.
+  long pitch = wide + Shape::Wide::kPad;
+  l.along = 1;
+  for (int along = 4; along > 1 && l.along == 1 && !Last; along /= 2) {
+    const int each = along / Shape::kTogether < 1 ? 1 : along / Shape::kTogether;
+    const long rounded = (pitch + each - 1) / each * each;
+    if (m.made_wide % along == 0 && (rounded - pitch) * kLeastOfRounded <= pitch) l.along = along, pitch = rounded;
+  }
+  const long slice = (high + Shape::High::kPad) * pitch;
   const long image = (deep + Shape::Deep::kPad) * slice;
-  if (image > INT32_MAX || count > INT32_MAX)
+  if (image > INT32_MAX - kMostResults || count > INT32_MAX)
     return error("images of %ld x %ld x %ld: more than 2^31 - 1 places with what is padded", deep, high, wide);
   l.pitch = int(pitch), l.slice = int(slice), l.image = int(image), l.count = int(count);
+  l.by_pitch = Divisor(l.pitch), l.by_slice = Divisor(l.slice), l.by_image = Divisor(l.image);
   l.blocks = int(blocks_of(image, kConvertPlaces));
   using P = Phases<W>;
   const auto last_of = [](int made, int phases) { return (made - 1L) / phases; };  // place of an axis
@@ -333,7 +360,6 @@ Error flat_launch_of(FlatLaunch& l, const float* x, const float* w, long count, 
   l.all_rows = true, l.window = int(Shape::kPlaces + span_high + reach_wide);
   if (span_high > kMost || slots(l.window) < kLeastSlots) l.all_rows = false, l.window = int(Shape::kPlaces + reach_wide);
   l.slots = int(slots(l.window) < S::kMostSlots ? slots(l.window) : S::kMostSlots);
-  l.in_pairs = Shape::kTogether == 2 && m.made_wide % 2 == 0;
   return l.slots < kLeastSlots ? error("a window of %d channels does not fit shared memory", S::kChannels) : nullptr;
 }
 
@@ -342,7 +368,7 @@ Error flat_workspace_size(WorkspaceSize& size, long count, long deep, long high,
   using W = typename Body::Window;
   if (count == 0 || places == 0) return nullptr;
   FlatLaunch l{};
-  RF_TRY((flat_launch_of<S, W>(l, nullptr, nullptr, count, deep, high, wide, places)));
+  RF_TRY((flat_launch_of<S, W, Body::kMakesLast>(l, nullptr, nullptr, count, deep, high, wide, places)));
   size.scratch = FlatWork<S, W>(l).bytes;
   return nullptr;
 }
@@ -360,7 +386,7 @@ Error flat(const Body& body, const float* x, const float* w, long count, long de
   if (device.major != 9)
     return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
   FlatLaunch l{};
-  RF_TRY((flat_launch_of<S, W>(l, x, w, count, deep, high, wide, places)));
+  RF_TRY((flat_launch_of<S, W, Body::kMakesLast>(l, x, w, count, deep, high, wide, places)));
   const FlatWork<S, W> at(l);
   auto* base = static_cast<unsigned char*>(work.scratch);
   auto* unscale = reinterpret_cast<float*>(base + at.unscale);
@@ -368,9 +394,10 @@ Error flat(const Body& body, const float* x, const float* w, long count, long de
   auto* of_blocks = reinterpret_cast<ImageRange*>(base + at.of_blocks);
   auto* images = reinterpret_cast<uint4*>(base + at.images);
   l.kernels = base, l.images = base + at.images, l.ranges = ranges;
+  l.scaled = reinterpret_cast<int*>(base + at.scaled);
   l.of.unscale = unscale;
   l.of.aligned = aligned(x);
-  l.in_pairs = l.in_pairs && body.is_aligned();
+  if (!body.is_aligned()) l.along = 1;
   unsigned grid_of_all;
   const long behind = blocks_of(l.places - count * l.image, kConvertPlaces);
   const long features = long(W::kGroups) * Shape::kHalves * kFlatFeatures;

@@ -68,18 +68,32 @@ template <class S, class W> struct FlatShape {
   static constexpr long kKernelBytes = long(W::kGroups) * kHalves * kChunks * W::kTaps * kStageBytes;
 };
 
+// Divides by a number that the launch knows: a product and a shift, where a division is some 20 instructions.
+struct Divisor {
+  unsigned by, factor, shift;
+  Divisor() = default;
+  explicit Divisor(unsigned by) : by(by), shift(0) {
+    while ((1ull << shift) < by) shift++;
+    factor = static_cast<unsigned>((((1ull << shift) - by) << 32) / by + 1);
+  }
+  // n: below 2^31
+  RF_FN unsigned of(unsigned n) const { return (static_cast<unsigned>(uint64_t(n) * factor >> 32) + n) >> shift; }
+};
+
 struct FlatLaunch {
   ConvolutionLaunch of;
   const unsigned char *images, *kernels;
   const struct ImageRange* ranges;
+  int* scaled;              // whether an image has a scale
   int count, blocks;        // images; blocks that convert one of them
   int pitch, slice, image;  // places from a row, a plane, an image to the next
+  Divisor by_pitch, by_slice, by_image;
   int window;               // places of a window
   bool all_rows;            // of a phase's taps has a window, or one
   int slots;                // stages of kernels that fit shared memory, of each warpgroup
   long places;              // of a channel, all images, with what the last tile sees
   long tiles;               // of a phase
-  bool in_pairs;            // results of two phases next to each other are stored together
+  int along;                // results of a row next to each other that are stored together: 1, 2 or 4
 };
 
 // What a place of the long row is of an image.
@@ -87,11 +101,9 @@ struct FlatPlace {
   long image;
   int deep, high, wide;
   RF_FN FlatPlace(const FlatLaunch& l, long image, int of_image) : image(image) {
-    deep = of_image / l.slice, of_image -= deep * l.slice;
-    high = of_image / l.pitch, wide = of_image - high * l.pitch;
+    deep = static_cast<int>(l.by_slice.of(of_image)), of_image -= deep * l.slice;
+    high = static_cast<int>(l.by_pitch.of(of_image)), wide = of_image - high * l.pitch;
   }
-  RF_FN FlatPlace(const FlatLaunch& l, long place)
-      : FlatPlace(l, place / l.image, static_cast<int>(place - place / l.image * l.image)) {}
 };
 
 // Of an image, or some of its places, the largest element's bits, and the complement of those of the darkest place's that is
@@ -271,6 +283,7 @@ __global__ void __launch_bounds__(kConvertThreads)
   constexpr int kFeatures = W::kGroups * FlatShape<S, W>::kHalves * kFlatFeatures;
   wait_on_dependent_grids();
   launch_dependent_grids();
+  if (blockIdx.x == 0 && threadIdx.x == 0) *l.scaled = 0;
   if (blockIdx.x < kFeatures) convert_kernel<S, W>(l.of.w, kernels, unscale, blockIdx.x);
   else convert_places<S, W, Last>(l, images, ranges, blockIdx.x - kFeatures);
 }
@@ -299,6 +312,7 @@ __global__ void __launch_bounds__(kConvertThreads)
     for (int i = 0; i < kConvertWarps; i++) range.join(of_warps[i]);
     if (thread == 0 && item % kAgainBlocks == 0) ranges[image] = range;
     if (range.fits()) continue;
+    if (thread == 0) *l.scaled = 1;
     const float scale = power_of_two(range.exponent());
 #pragma unroll 1
     for (int at = item % kAgainBlocks * kConvertThreads + thread; at < l.image; at += kAgainBlocks * kConvertThreads)

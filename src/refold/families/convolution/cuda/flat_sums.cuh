@@ -2,10 +2,24 @@
 // class 64, whose products are hi hi + 2^-11 (hi lo + lo hi).
 #pragma once
 #include "flat_images.cuh"
+#include "strip_rows.cuh"
 
 namespace rf {
 
 constexpr int kBothSums = 2;  // of phases 0 and 1
+
+// 64 of a thread's sums, where they are: copies take registers of their own.
+template <class Sums, int Together> struct HalfOfSums {
+  Sums& sums;
+  int half;
+  RF_FN float& operator[](int i) const { return sums.template at<Together>(half, i); }
+  RF_FN bool all_finite() const {
+    float none[4] = {};  // 0 times what is not finite is NaN
+#pragma unroll
+    for (int i = 0; i < 64; i++) none[i % 4] = fmaf((*this)[i], 0.0f, none[i % 4]);
+    return none[0] + none[1] + (none[2] + none[3]) == 0.0f;
+  }
+};
 
 // The sums of a thread. `multiply` issues the products of a stage of kernels and of places from `b` on; but for those that
 // it issues all are done when it returns.
@@ -33,11 +47,8 @@ template <class S, bool Split> struct FlatSums {
 #pragma unroll
       for (int i = 0; i < 64; i++) asm volatile("" : "+f"(of[half][i]));  // not before
   }
-  // Of a half of the places: those of two phases, one after the other.
-  template <int Together> RF_FN void half(float (&sums)[64], int half) const {
-#pragma unroll
-    for (int i = 0; i < 64; i++) sums[i] = Together == 1 ? of[half][i] : of[i / 32][32 * half + i % 32];
-  }
+  // The i-th of a half of the places: those of two phases, one after the other.
+  template <int Together> RF_FN float& at(int half, int i) { return Together == 1 ? of[half][i] : of[i / 32][32 * half + i % 32]; }
 };
 
 template <class S> struct FlatSums<S, true> {
@@ -77,10 +88,7 @@ template <class S> struct FlatSums<S, true> {
 #pragma unroll
     for (int i = 0; i < 64; i++) of[i] = fmaf(small[i], 1.0f / kOfLow, of[i]);
   }
-  template <int> RF_FN void half(float (&sums)[64], int) const {
-#pragma unroll
-    for (int i = 0; i < 64; i++) sums[i] = of[i];
-  }
+  template <int> RF_FN float& at(int, int i) { return of[i]; }
 };
 
 }  // namespace rf
