@@ -11,8 +11,9 @@
 //   term(row, col)                an element of the image, row after row of all planes
 //   store(value, row, col)        takes an element of the result
 //
-// What lies outside the image is read at the nearest place and left out: a load that waits for no
-// branch is under way with all others.
+// Threads whose windows lie in the image read them as they are: a load each, and what is met of it.
+// What lies outside is read at the nearest place and left out: a load that waits for no branch is
+// under way with all others.
 //
 // Layout: one thread takes a column of up to kRows rows of the result, where their windows overlap: a
 // row of the image is met along the width once, for all of them. 256 threads a block; registers by the
@@ -37,13 +38,16 @@ template <long Given, long Made, long Size, long Step, long Padding, long Apart>
   // padded, too
   static RF_FN long begin(long made) { return made * Step - Padding; }
   static constexpr bool kInside = Padding == 0 && (Made - 1) * Step + kSpan <= Given;
-  // whether a place lies in the image, and the nearest one that does
-  static RF_FN bool holds(long place) { return kInside || (place >= 0 && place < Given); }
-  static RF_FN long nearest(long place) {
-    if constexpr (kInside) return place;
+  // whether so many places from one on lie in the image
+  static RF_FN bool has(long first, long places) { return kInside || (first >= 0 && first + places <= Given); }
+  // whether a place lies in the image, and the nearest one that does; Within: it is known to
+  template <bool Within> static RF_FN bool holds(long place) { return Within || has(place, 1); }
+  template <bool Within> static RF_FN long nearest(long place) {
+    if constexpr (kInside || Within) return place;
     else return place < 0 ? 0 : place < Given ? place : Given - 1;
   }
-  static RF_FN int count(long made, bool padded) {
+  template <bool Within> static RF_FN int count(long made, bool padded) {
+    if constexpr (Within) return int(Size);
     const long from = begin(made), most = Given + (padded ? Padding : 0), end = from + Size;
     return int((end < most ? end : most) - (padded || from > 0 ? from : 0));
   }
@@ -52,14 +56,15 @@ template <long Given, long Made, long Size, long Step, long Padding, long Apart>
 struct LargestOf {
   static RF_FN Real identity() { return -infinity(); }
   static RF_FN Real of(Real a, Real b) { return maximum(a, b); }
-  template <class Body> static RF_FN Real whole(Real value, long, long, long) { return value; }
+  template <class Body, bool Within> static RF_FN Real whole(Real value, long, long, long) { return value; }
 };
 template <bool CountsPadding> struct MeanOf {
   static RF_FN Real identity() { return 0; }
   static RF_FN Real of(Real a, Real b) { return a + b; }
-  template <class Body> static RF_FN Real whole(Real value, long od, long oh, long ow) {
-    const int planes = Body::Depth::count(od, CountsPadding), rows = Body::Height::count(oh, CountsPadding);
-    return value / Real(planes * rows * Body::Width::count(ow, CountsPadding));
+  template <class Body, bool Within> static RF_FN Real whole(Real value, long od, long oh, long ow) {
+    const int planes = Body::Depth::template count<Within>(od, CountsPadding);
+    const int rows = Body::Height::template count<Within>(oh, CountsPadding);
+    return value / Real(planes * rows * Body::Width::template count<Within>(ow, CountsPadding));
   }
 };
 
@@ -74,9 +79,10 @@ template <class Body> struct PoolingShape {
   static constexpr long kGroups = (Height::kMade + kRows - 1) / kRows;  // of rows of the result
   static constexpr int kReach = int((kRows - 1) * Height::kStep + Height::kSpan), kNext = kRows == 1 ? int(Height::kApart) : 1;
   // the row of the image that is read for another; a thread's last rows may lie behind the result
-  static RF_FN long nearest(long row) {
-    if constexpr (kRows > 1 && Height::kMade % kRows != 0) return row < 0 ? 0 : row < Height::kGiven ? row : Height::kGiven - 1;
-    else return Height::nearest(row);
+  template <bool Within> static RF_FN long nearest(long row) {
+    if constexpr (Within) return row;
+    else if constexpr (kRows > 1 && Height::kMade % kRows != 0) return row < 0 ? 0 : row < Height::kGiven ? row : Height::kGiven - 1;
+    else return Height::template nearest<false>(row);
   }
   // whether row `at` of those that the thread reads belongs to the window of its row `r`
   static constexpr RF_FN bool takes(int r, int at) {
@@ -95,8 +101,20 @@ template <class Body, class Index> RF_FN PoolingPlace pooling_place(Index thread
   return {long(plane), long(slice - plane * depth), long(row - slice * groups), long(thread - row * columns)};
 }
 
+// Whether all that a thread reads lies in the image, and all its rows in the result.
+template <class Body> RF_FN bool lies_within(const PoolingPlace& at) {
+  using Depth = typename Body::Depth;
+  using Height = typename Body::Height;
+  using Width = typename Body::Width;
+  using Shape = PoolingShape<Body>;
+  const long first = at.group * Shape::kRows;
+  const bool rows = Height::kMade % Shape::kRows == 0 || first + Shape::kRows <= Height::kMade;
+  return rows && Depth::has(Depth::begin(at.od), Depth::kSpan) && Height::has(Height::begin(first), Shape::kReach) &&
+         Width::has(Width::begin(at.ow), Width::kSpan);
+}
+
 // A row of the image, met along the width by the window of a column.
-template <class Body> RF_FN Real met_along(const Body& body, long row, long ow) {
+template <class Body, bool Within> RF_FN Real met_along(const Body& body, long row, long ow) {
   using Pool = typename Body::Pool;
   using Width = typename Body::Width;
   constexpr int kUnroll = PoolingShape<Body>::kUnrolled ? int(Width::kSize) : 4;
@@ -105,26 +123,20 @@ template <class Body> RF_FN Real met_along(const Body& body, long row, long ow) 
 #pragma unroll kUnroll
   for (int i = 0; i < int(Width::kSize); i++) {
     const long col = begin + i * Width::kApart;
-    const Real element = body.template term<Real>(row, Width::nearest(col));
-    value = Pool::of(value, Width::holds(col) ? element : Pool::identity());
+    const Real element = body.template term<Real>(row, Width::template nearest<Within>(col));
+    value = Pool::of(value, Width::template holds<Within>(col) ? element : Pool::identity());
   }
   return value;
 }
 
-template <class Body>
-__global__ void __launch_bounds__(kPoolingThreads)
-    pooling_windows(const __grid_constant__ Body body, long threads) {
+// A thread's elements of the result. Within: all that it reads lies in the image.
+template <class Body, bool Within> RF_FN void pool_column(const Body& body, const PoolingPlace& at) {
   using Pool = typename Body::Pool;
   using Depth = typename Body::Depth;
   using Height = typename Body::Height;
   using Shape = PoolingShape<Body>;
   constexpr int kRows = Shape::kRows, kPlanes = int(Depth::kSize);
   constexpr int kUnrollDepth = Shape::kUnrolled ? kPlanes : 1, kUnrollRows = Shape::kUnrolled ? Shape::kReach : 1;
-  const long thread = long(blockIdx.x) * kPoolingThreads + threadIdx.x;
-  sync_dependent_grids(body);
-  if (thread >= threads) return;
-  const PoolingPlace at = threads <= 0xffffffffL ? pooling_place<Body>(unsigned(thread))
-                                                 : pooling_place<Body>(static_cast<unsigned long>(thread));
   Real values[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; r++) values[r] = Pool::identity();
@@ -132,15 +144,16 @@ __global__ void __launch_bounds__(kPoolingThreads)
 #pragma unroll kUnrollDepth
   for (int i = 0; i < kPlanes; i++) {
     const long d = Depth::begin(at.od) + i * Depth::kApart;
-    const long rows = (at.plane * Depth::kGiven + Depth::nearest(d)) * Height::kGiven;
+    const long rows = (at.plane * Depth::kGiven + Depth::template nearest<Within>(d)) * Height::kGiven;
 #pragma unroll kUnrollRows
     for (int j = 0; j < Shape::kReach; j += Shape::kNext) {
       bool wanted = false;
 #pragma unroll
       for (int r = 0; r < kRows; r++) wanted |= Shape::takes(r, j);
       if (!wanted) continue;
-      const Real along = met_along(body, rows + Shape::nearest(top + j), at.ow);
-      const Real met = Depth::holds(d) && Height::holds(top + j) ? along : Pool::identity();
+      const Real along = met_along<Body, Within>(body, rows + Shape::template nearest<Within>(top + j), at.ow);
+      const bool holds = Depth::template holds<Within>(d) && Height::template holds<Within>(top + j);
+      const Real met = holds ? along : Pool::identity();
 #pragma unroll
       for (int r = 0; r < kRows; r++)
         if (Shape::takes(r, j)) values[r] = Pool::of(values[r], met);
@@ -150,11 +163,23 @@ __global__ void __launch_bounds__(kPoolingThreads)
 #pragma unroll
   for (int r = 0; r < kRows; r++) {
     const long oh = at.group * kRows + r;
-    if (oh < Height::kMade) {
-      const Real value = Pool::template whole<Body>(values[r], at.od, oh, at.ow);
+    if (Within || oh < Height::kMade) {
+      const Real value = Pool::template whole<Body, Within>(values[r], at.od, oh, at.ow);
       body.template store<Real>(value, above + oh, at.ow);
     }
   }
+}
+
+template <class Body>
+__global__ void __launch_bounds__(kPoolingThreads)
+    pooling_windows(const __grid_constant__ Body body, long threads) {
+  const long thread = long(blockIdx.x) * kPoolingThreads + threadIdx.x;
+  sync_dependent_grids(body);
+  if (thread >= threads) return;
+  const PoolingPlace at = threads <= 0xffffffffL ? pooling_place<Body>(unsigned(thread))
+                                                 : pooling_place<Body>(static_cast<unsigned long>(thread));
+  if (lies_within<Body>(at)) pool_column<Body, true>(body, at);
+  else pool_column<Body, false>(body, at);
 }
 
 template <class Body> Error pooling(const Body& body, long planes, cudaStream_t stream) {
