@@ -1136,10 +1136,11 @@ template <class T> RF_FN Real read_one(const T* p) { return *p; }
 // A mask as zeros and ones: as PyTorch has it, any byte but zero is true.
 RF_FN Real read_one(const bool* p) { return *reinterpret_cast<const unsigned char*>(p) != 0; }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
-// Next to each other from p + more on; together: by one access, which p + more is aligned for.
+// Next to each other from p + more on; together: by one access, which p + more is aligned for. Written so it stays one: the
+// compiler takes the assignment of a float2 apart.
 template <bool Together, class T> RF_FN void write_vec2(T* p, int more, Real first, Real second) {
   if constexpr (Together && sizeof(T) == 4) {
-    *reinterpret_cast<float2*>(p + more) = make_float2(first, second);
+    asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(p + more), "f"(float(first)), "f"(float(second)));
   } else {
     p[more] = first;
     p[more + 1] = second;
@@ -2489,7 +2490,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_99dacc38593e"
+_REFOLD_NAME = "refold_sm_90_146727182956"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
