@@ -216,6 +216,7 @@ class _Session:
     random: bool = True
     alone: bool = False
     fine: bool = True
+    never_right: bool = False
     cases: int = 0
     notes: list[str] = field(default_factory=list)
     assumptions: set[str] = field(default_factory=set)

@@ -23,6 +23,7 @@ struct ConvolutionBody {
 
 constexpr long kSmall = 1L << 18;        // so many products are not worth a second thread
 constexpr long kMostFeatures = 512;  // of a task: so many rows of kWide sums are half of L2 or less
+constexpr long kShortSum = 32;  // products that are added up before they join a sum: what is large is rounded less often
 constexpr long kPitch = kWide + kLine;  // from one row of places to the next: rows lie in all sets of the L1
 
 // One register tile: acc[i][j] (+)= sum over k of a[k][i] * b[k][j], R features by C vectors of places.
@@ -169,11 +170,13 @@ template <class Body> class Convolution {
           const long start = panels_.start(p), n = panels_.rows(p);
           const Real* a = packed + start * depth + k * n;
           Real* to = acc + (start - top) * kWide;
-          for (long j = 0; j < cols; j += kTileCols) {
-            const Real* b = scratch.windows.get() + j;
-            if (n == kLeast) tile<kLeast>(cols - j, k == 0, steps, a, b, to + j);
-            else tile<kLeast + 1>(cols - j, k == 0, steps, a, b, to + j);
-          }
+          for (long j = 0; j < cols; j += kTileCols)
+            for (long from = 0; from < steps; from += kShortSum) {
+              const long chain = std::min(kShortSum, steps - from);
+              const Real *weights = a + from * n, *b = scratch.windows.get() + from * kPitch + j;
+              if (n == kLeast) tile<kLeast>(cols - j, k + from == 0, chain, weights, b, to + j);
+              else tile<kLeast + 1>(cols - j, k + from == 0, chain, weights, b, to + j);
+            }
         }
       }
     }
