@@ -39,6 +39,19 @@ def test_thin_products_are_summed_in_parts(rows: int, features: int) -> None:
     assert (made - exact).norm() < 0.25 * (in_order - exact[0, 0, 0]).norm()
 
 
+@pytest.mark.parametrize("depth", [1, 31, 32, 100])
+def test_thin_products_of_16_bits_are_rounded_once(depth: int) -> None:
+    torch.manual_seed(0)
+    x, w = (torch.randn(2, 1, 1, n, depth).bfloat16() for n in (3, 40))
+    left = leaf("input", x.shape, torch.bfloat16, name="x", index=0)
+    right = leaf("input", w.shape, torch.bfloat16, name="w", index=1)
+    product = make("linear", left, right)
+    made = run_rounded([product], {left: x, right: w}, {})[product]
+    wanted = x.double() @ w.double().mT
+    assert made.dtype == torch.bfloat16
+    assert ((made.double() - wanted).abs() <= 2**-8 * wanted.abs() + 1e-5).all()
+
+
 def test_of_float64_the_rounded_run_is_the_exact_one() -> None:
     """Else the truth would be no nearer to what is measured than to eager."""
     torch.manual_seed(0)

@@ -21,6 +21,7 @@ F64 = torch.float64
 # families/matmul/cpu/skinny.h. Libraries do otherwise: at a depth of 8192 PyTorch erred 3 to 6
 # times as much there on an AMD processor.
 THIN = 12
+_PART = 32  # products of each partial sum of such a product
 Folds = MutableMapping[Node, torch.Tensor]
 
 
@@ -153,13 +154,17 @@ def _mean_of_equals(x: torch.Tensor, mean: torch.Tensor, axes: tuple[int, ...]) 
 
 def _thin(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """x[...,M,K] by w[...,N,K], M or N few -> [...,M,N], each a sum of many partial ones, as our
-    kernels make it. A library's may add up all of K one after the other, with an error that no
-    emitted file has."""
-    if w.shape[-2] > THIN:
-        rows = [(x[..., m : m + 1, :] * w).sum(-1) for m in range(x.shape[-2])]
-        return torch.stack(rows, -2)
-    columns = [(x * w[..., n : n + 1, :]).sum(-1) for n in range(w.shape[-2])]
-    return torch.stack(columns, -1)
+    kernels make it, in 32 bits at least. A library's may add up all of K one after the other, with
+    an error that no emitted file has."""
+    dtype = x.dtype
+    if dtype.is_floating_point and dtype.itemsize < 4:
+        x, w = x.float(), w.float()
+    whole = x.shape[-1] // _PART * _PART
+    parts = [v[..., :whole].unflatten(-1, (-1, _PART)).transpose(-2, -3) for v in (x, w)]
+    made = (parts[0] @ parts[1].mT).sum(-3)
+    if whole < x.shape[-1]:
+        made = made + x[..., whole:] @ w[..., whole:].mT
+    return made.to(dtype)
 
 
 def _called(
