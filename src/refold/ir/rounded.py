@@ -159,10 +159,14 @@ def _thin(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     dtype = x.dtype
     if dtype.is_floating_point and dtype.itemsize < 4:
         x, w = x.float(), w.float()
-    whole = x.shape[-1] // _PART * _PART
-    parts = [v[..., :whole].unflatten(-1, (-1, _PART)).transpose(-2, -3) for v in (x, w)]
-    made = (parts[0] @ parts[1].mT).sum(-3)
-    if whole < x.shape[-1]:
+    count, rest = divmod(x.shape[-1], _PART)
+    whole = count * _PART
+
+    def parts(v: torch.Tensor) -> torch.Tensor:
+        return v[..., :whole].reshape(*v.shape[:-1], count, _PART).transpose(-2, -3)
+
+    made = (parts(x) @ parts(w).mT).sum(-3)
+    if rest:
         made = made + x[..., whole:] @ w[..., whole:].mT
     return made.to(dtype)
 
