@@ -329,8 +329,8 @@ FAULTS = {
         "strips of slim tiles",
     ),
     "a row is released before it was read": (
-        "first * Body::kPoolHigh : first, lane);",
-        "first * Body::kPoolHigh : first + 2, lane);",
+        "if (S::kStoresLater) queue.release(min(tile_of(item + kStep).row, all), lane);",
+        "if (S::kStoresLater) queue.release(min(tile_of(item + kStep).row + 2, all), lane);",
         "strips",
     ),
     "a patch is read before it is there": (
