@@ -25,7 +25,7 @@ _SLIM = 64  # features of the narrower tile
 # products of an element of a transposed one up to which patches were far ahead, and of fp32 class
 # (files 34 and 38, 15 and 74 of level 2; of 108 products fp32 class was level: file 20)
 _TRANSPOSED, _FEW_TRANSPOSED = 256, 64
-# and steps: by 5 an H100 took 2760 us for 1816 (level 1's 81)
+# and steps: by 5 an H100 took 2760 us for 1816 (level 1's 81), by 3 and 4 nothing was timed
 _STEPS_OF_TRANSPOSED = 3
 # channels up to which volumes were, whose vectors the library leaves empty (files 6, 24, 27, 48),
 # and taps from which on (3 x 3 x 1: 4467 us for 2813, 3 x 5 x 7: 3511 for 9782; level 1's 59, 60)
@@ -177,7 +177,7 @@ def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
         if phases > 1 and c.depth < _DEPTH_OF_PHASES * prod(c.strides):
             return None
         volumes = len(c.sizes) > 2 and full(c.channels // c.groups, _CHANNELS_OF_FLAT)
-        least = _LEAST_OF_VOLUMES if volumes else _LEAST_OF_ROW
+        least = _LEAST_OF_VOLUMES if volumes else 0.75
         found = [w for w in candidates(c, kind, features) if w.schedule.kernels is FLAT]
         found = [w for w in found if full(each, w.schedule.sizes[0], least)]
         wide = 128 if kind == "ieee" else 256
