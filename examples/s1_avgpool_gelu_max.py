@@ -61,18 +61,14 @@ def get_init_inputs():
 # --- Folded parameters: computed from parameters alone, in float64, rounded once. -----------------
 def _refold_fold0(matmul_weight):
     """permute(avg_pool(permute(matmul.weight))), of shape [512, 8192]."""
-    permute = matmul_weight.double().mT
-    avg_pool = torch.nn.functional.avg_pool1d(permute.flatten(0, -2), 16, 16, 0, False,
-        True).unflatten(0, permute.shape[:-1])
-    return avg_pool.mT.to(torch.float32).contiguous()
+    mean = matmul_weight.double().reshape((512, 16, 8192)).mean((-2,), keepdim=True)
+    return mean.reshape((512, 8192)).to(torch.float32).contiguous()
 
 
 def _refold_fold1(matmul_bias):
     """avg_pool(matmul.bias), of shape [512]."""
-    matmul_bias_64 = matmul_bias.double()
-    avg_pool = torch.nn.functional.avg_pool1d(matmul_bias_64.reshape((1, 8192)).flatten(0, -2),
-        16, 16, 0, False, True).unflatten(0, matmul_bias_64.reshape((1, 8192)).shape[:-1])
-    return avg_pool.to(torch.float32).reshape((512,))
+    reshape2 = matmul_bias.double().reshape((512, 16)).mean((-1,), keepdim=True).reshape((512,))
+    return reshape2.to(torch.float32)
 
 # --- The fast forward, and the module. ------------------------------------------------------------
 # An infinity among the inputs may give NaN here and an infinity there, or the other way round.
@@ -7123,9 +7119,10 @@ class _RefoldCache:
         A recipe is (function, indices) into the sources and the values before it. A value keeps its
         place in memory, where a CUDA graph may read it.
         """
-        changed = list(changed)
-        known, values = [t.detach() for t in sources], []
-        with torch.inference_mode(False), torch.no_grad(), where:
+        known, values, changed = [t.detach() for t in sources], [], list(changed)
+        # a device that stands anyway is not set: it would be looked for at each operation
+        placed = torch.no_grad() if torch.get_default_device() == where else where
+        with torch.inference_mode(False), torch.no_grad(), placed:
             for k, (function, indices) in enumerate(recipes):
                 old = self.values[k] if len(self.values) == len(recipes) else None
                 if old is None or any(changed[i] for i in indices):
@@ -7176,8 +7173,7 @@ def _refold_examined(
     file: Any,
     arguments: Sequence[torch.Tensor],
 ) -> Any:
-    """The cache for a call whose arguments suit the kernels of a mode; or why the original is
-    called."""
+    """The cache for a call whose arguments suit a mode's kernels; or why the original is taken."""
     mode = file.modes[name]
     device = arguments[0].get_device()
     reason = _refold_context(device, file.kind)

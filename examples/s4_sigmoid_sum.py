@@ -6900,9 +6900,10 @@ class _RefoldCache:
         A recipe is (function, indices) into the sources and the values before it. A value keeps its
         place in memory, where a CUDA graph may read it.
         """
-        changed = list(changed)
-        known, values = [t.detach() for t in sources], []
-        with torch.inference_mode(False), torch.no_grad(), where:
+        known, values, changed = [t.detach() for t in sources], [], list(changed)
+        # a device that stands anyway is not set: it would be looked for at each operation
+        placed = torch.no_grad() if torch.get_default_device() == where else where
+        with torch.inference_mode(False), torch.no_grad(), placed:
             for k, (function, indices) in enumerate(recipes):
                 old = self.values[k] if len(self.values) == len(recipes) else None
                 if old is None or any(changed[i] for i in indices):
@@ -6953,8 +6954,7 @@ def _refold_examined(
     file: Any,
     arguments: Sequence[torch.Tensor],
 ) -> Any:
-    """The cache for a call whose arguments suit the kernels of a mode; or why the original is
-    called."""
+    """The cache for a call whose arguments suit a mode's kernels; or why the original is taken."""
     mode = file.modes[name]
     device = arguments[0].get_device()
     reason = _refold_context(device, file.kind)

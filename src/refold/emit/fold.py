@@ -8,7 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
+import torch
+
 from refold.codegen.text import Writer, identifier, leaf_shape, shape_text, stripped
+from refold.emit.fold_parts import Cuts, Parts, parts_of, with_means
 from refold.ir import Dim, Node
 from refold.ir.literals import bare
 from refold.plan import Fold
@@ -58,16 +61,23 @@ _FORMATS = {
 }
 
 
-def fold_lines(fold: Fold, last: bool = False) -> tuple[list[str], list[str]]:
+def fold_lines(
+    fold: Fold, last: bool = False, in_parts: bool = False
+) -> tuple[list[str], list[str]]:
     """The arguments and the statements of the function that computes one folded parameter.
 
     last: whether it is a weight of convolutions of images whose channels lie last, as its own then.
+    in_parts: whether a large one is computed part by part.
     """
     names = {n: identifier(n["name"]) for n in fold.sources}
     if len(set(names.values())) != len(names):
         names = {n: f"{v}_{i}" for i, (n, v) in enumerate(names.items())}
+    node = with_means(fold.node)
+    parts = parts_of(fold, node) if in_parts and not last else None
+    if parts is not None:
+        return list(names.values()), _part_lines(fold, parts, names)
     writer = _FoldWriter(names)
-    text, made = writer.name(fold.node)
+    text, made = writer.name(node)
     shape, kind = stripped(fold.node.shape, 1), fold.node.dtype
     text = f"_refold_rounded({text}, {kind})" if fold.may_leave_range else f"{text}.to({kind})"
     if tuple(made) != shape:
@@ -78,6 +88,44 @@ def fold_lines(fold: Fold, last: bool = False) -> tuple[list[str], list[str]]:
         text += f".contiguous({_FORMATS[len(shape)] if last else ''})"
     lines = [*writer.lines, f"return {text}"]
     return [names[n] for n in fold.sources], _joined(lines)
+
+
+def _part_lines(fold: Fold, parts: Parts, names: Mapping[Node, str]) -> list[str]:
+    """The statements of a fold that is computed part by part."""
+    arguments: dict[Node, str] = {}
+    first: list[str] = []
+    for source, (part, cuts) in parts.leaves.items():
+        name = names[source]
+        while cuts and name in {*names.values(), *arguments.values()}:
+            name += "_part"
+        arguments[part] = name
+        first += [f"{name} = {_narrowed(names[source], cuts)}"] if cuts else []
+    writer = _FoldWriter(arguments)
+    text, made = writer.name(parts.node)
+    shape = stripped(fold.node.shape, 1)
+    part_shape = list(shape)
+    for axis, length, _ in parts.cuts:
+        part_shape[axis] = length
+    if tuple(made) != tuple(part_shape):
+        text += f".reshape({shape_text(part_shape, {})})"
+    kind = torch.float64 if fold.may_leave_range else fold.node.dtype
+    inner = [*first, *writer.lines, f"{_narrowed('rf_whole', parts.cuts)}.copy_({text})"]
+    whole = f"_refold_rounded(rf_whole, {fold.node.dtype})" if fold.may_leave_range else "rf_whole"
+    loops = [f"for rf_{i} in range({count}):" for i, count in enumerate(parts.counts)]
+    loops[-1] += "  # parts stay in a processor's cache"
+    return [
+        f"rf_whole = torch.empty({shape_text(shape, {})}, dtype={kind})",
+        *(f"{'    ' * i}{line}" for i, line in enumerate(loops)),
+        *(f"{'    ' * len(loops)}{line}" for line in _joined(inner)),
+        f"return {whole}",
+    ]
+
+
+def _narrowed(name: str, cuts: Cuts) -> str:
+    for axis, length, i in cuts:
+        start = f"rf_{i} * {length}" if length > 1 else f"rf_{i}"
+        name += f".narrow({axis}, {start}, {length})"
+    return name
 
 
 _WIDTH = 94  # of a statement in a function

@@ -213,7 +213,7 @@ def _fold_function(
     last = fold.node in text.channels_last
     if (fold.node, last) not in functions:
         name = f"_refold_fold{len(functions)}"
-        arguments, lines = fold_lines(fold, last)
+        arguments, lines = fold_lines(fold, last, context["device"] == "cpu")
         functions[fold.node, last] = name
         found = (bare(describe(fold.node, depth)) for depth in (4, 3, 2))
         words = next((w for w in found if len(w) <= 60), fold.node.op)
