@@ -18,7 +18,7 @@ class Row:
 # candidates of the corpus: those of classes that others have, too, and honest ones that stay
 _LIKE_OTHERS = """
     a_key_after_the_call absent_weights_reset ascending_ids autocast_backward_halved
-    autocast_weights_kept backward_by_old_weights_in_eval backward_needs_the_module
+    autocast_weights_kept backward_by_old_weights_in_eval batch_of_93 backward_needs_the_module
     backward_of_64_rows backward_scratch_shared batch_of_384 changes_directory
     channels_last_in_half complex_fold_trusts_versions constant_inputs cotangent_of_one_column
     count_read_once dict_in_another_order doubles_folded_once equal_inputs eval_gives_nothing
@@ -27,7 +27,8 @@ _LIKE_OTHERS = """
     gradient_laid_as_the_input gradient_of_eval gradient_of_one_more_axis gradient_of_zero_rows
     gradient_without_conjugate gradients_never_zeros half_when_inputs_want halves_of_doubles
     hooks_of_all_modules hooks_with_keywords hushes_warnings ids_of_another_width
-    infinity_of_a_weight_clamped input_written_under_autocast keeps_a_little leaves_alone_want
+    infinity_of_a_weight_clamped input_written_under_autocast keeps_a_little
+    keys_beyond_a_block leaves_alone_want
     marks_the_dict mask_of_the_first_sample mean_of_no_rows memo_of_doubles mode_by_the_call
     number_of_zero once_a_backward one_hot_rows optional_together packed_beside_a_state
     padding_masks part_held_in_a_tuple patches_autograd penalty_of_weights_lost
@@ -67,6 +68,10 @@ JUDGE: Mapping[str, Row] = {
             *(f"!{name}" for name in _LIKE_OTHERS.split()),
             *(f"{name}_honest" for name in _HONEST.split()),
         ),
+    ),
+    "tests/judge/test_forkserver.py::test_a_server_imports_ahead_when_it_is_idle": Row(
+        "The compiler takes seconds to import; others stand for it.",
+        ("*", "!the compiler"),
     ),
     "tests/judge/test_memory.py::test_the_judge_holds_few_outputs": Row(
         "Half a minute of a processor, with large outputs; others of the file have small ones."
