@@ -528,6 +528,48 @@ static uint64_t block_digest(const Content& c, uint64_t b) {
 }  // namespace rf_watch
 #endif
 
+// Entries: what dictionaries hold, and the tags by which CPython tells that one, or a type, was written to.
+#ifndef __CUDACC_RTC__
+#include <cstdint>
+
+
+namespace rf_watch {
+
+// --- dictionaries: CPython up to 3.12 numbers every change of a dict (PEP 509) ---
+#if PY_VERSION_HEX < 0x030D0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static inline uint64_t tag_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+#pragma GCC diagnostic pop
+constexpr bool kTags = true;
+#else
+static inline uint64_t tag_of(PyObject*) { return 0; }
+constexpr bool kTags = false;
+#endif
+
+static bool same_entries(PyObject* row) {
+  PyObject* dict = PyTuple_GET_ITEM(row, 0);
+  const Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(row, 1));
+  if (size >= 0 && PyDict_GET_SIZE(dict) != size) return false;
+  for (Py_ssize_t i = 2; i + 1 < PyTuple_GET_SIZE(row); i += 2) {
+    PyObject* wanted = PyTuple_GET_ITEM(row, i + 1);
+    PyObject* value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(row, i));
+    if (value != (wanted == dict ? nullptr : wanted)) return false;
+  }
+  return true;
+}
+
+// --- types: CPython gives a type another tag when the type or a base is written to; 0: it has none ---
+static uint64_t tag_of_type(PyTypeObject* type) {
+#if PY_VERSION_HEX < 0x030B0000
+  if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
+#endif
+  return type->tp_version_tag;
+}
+
+}  // namespace rf_watch
+#endif
+
 // Look: what a kernel on a GPU compares in passing, so that writes which nothing on the host shows are seen.
 #include <cstdint>
 
@@ -564,6 +606,8 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 //   unchanged(dicts, types, exact_types, tensors, stores, contents, cells, equal, memory) -> bool: are they so still?
 //   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
 //   altered(memory) -> int: what `unchanged` found last (see Change)
+//   written(memory) -> int: another one after a write to a tensor that is counted, where one has moved, and where
+//             `unchanged` found last that memory holds something else, after other writes to that
 //   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
 //
 //   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
@@ -614,38 +658,6 @@ struct Tensor {
 };
 
 constexpr uint64_t kAhead = 4;  // tensors
-
-// --- dictionaries: CPython up to 3.12 numbers every change of a dict (PEP 509) ---
-#if PY_VERSION_HEX < 0x030D0000
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-static inline uint64_t tag_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
-#pragma GCC diagnostic pop
-constexpr bool kTags = true;
-#else
-static inline uint64_t tag_of(PyObject*) { return 0; }
-constexpr bool kTags = false;
-#endif
-
-static bool same_entries(PyObject* row) {
-  PyObject* dict = PyTuple_GET_ITEM(row, 0);
-  const Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(row, 1));
-  if (size >= 0 && PyDict_GET_SIZE(dict) != size) return false;
-  for (Py_ssize_t i = 2; i + 1 < PyTuple_GET_SIZE(row); i += 2) {
-    PyObject* wanted = PyTuple_GET_ITEM(row, i + 1);
-    PyObject* value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(row, i));
-    if (value != (wanted == dict ? nullptr : wanted)) return false;
-  }
-  return true;
-}
-
-// --- types: CPython gives a type another tag when the type or a base is written to; 0: it has none ---
-static uint64_t tag_of_type(PyTypeObject* type) {
-#if PY_VERSION_HEX < 0x030B0000
-  if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
-#endif
-  return type->tp_version_tag;
-}
 
 // --- tensors ---
 // at::TensorBase::_version() of libtorch_cpu. A TensorBase is one pointer, to the tensor's implementation, and each Python
@@ -919,6 +931,28 @@ static PyObject* altered(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return PyLong_FromUnsignedLongLong(m.header().change);
 }
 
+static PyObject* written(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Memory m{};
+  if (!rf_takes(n, 1) || !memory_of(args[0], m)) return nullptr;
+  uint64_t all = 0;
+  for (uint64_t i = 0; i < m.header().tensors; i++) {
+    const Tensor& t = m.tensors()[i];
+    if (t.version < 0) continue;
+    const uint64_t version = version_of(t), address = reinterpret_cast<uint64_t>(rf_address(t.tensor));
+    all = (all ^ version) * 0x9E3779B97F4A7C15ul;
+    all = (all ^ address ^ all >> 29) * 0x9E3779B97F4A7C15ul;
+  }
+  for (uint64_t i = 0; m.header().change == kContent && i < m.header().contents; i++) {  // addresses are what they were
+    const Content& c = m.contents()[i];
+    char words[kWhole];
+    sample(c, m.header().words, words);
+    const uint64_t bytes = c.bytes <= kWhole ? c.bytes : samples_bytes(c.bytes, m.header().words);
+    all = (all ^ digest(words, bytes)) * 0x9E3779B97F4A7C15ul;
+  }
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromUnsignedLongLong(all);
+}
+
 static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory a{}, b{};
   if (!rf_takes(n, 2) || !memory_of(args[0], a) || !memory_of(args[1], b)) return nullptr;
@@ -941,6 +975,7 @@ RF_METHOD(watch, watch)
 RF_METHOD(unchanged, unchanged)
 RF_METHOD(look, look)
 RF_METHOD(altered, altered)
+RF_METHOD(written, written)
 RF_METHOD(differing, differing)
 
 }  // namespace rf_watch
@@ -5242,7 +5277,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_f5b8f3d9bac0"
+_REFOLD_NAME = "refold_sm_90_951ed322d33a"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -5336,15 +5371,22 @@ def _refold_unsupported_device(device):
 
 
 def _refold_folds_ready(cache):
-    """Remember the stream on which folded parameters were computed, and when they are there."""
+    """Remember the stream on which folded parameters were computed, and when they are there.
+
+    A CUDA graph that reads them is replayed behind calls that compute them anew, so these are not put
+    off. The graph is captured on another stream than the default one: on this, or behind _refold_wait.
+    """
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(cache.device))
     cache.event, cache.stream = event, _refold_stream(cache.device)
+    cache.pace.always = cache.pace.always or cache.stream != 0
 
 
 def _refold_wait(cache, device):
     """Let this stream wait for folded parameters that another one computed."""
-    if not torch.cuda.is_current_stream_capturing():
+    capturing = torch.cuda.is_current_stream_capturing()
+    cache.pace.always = cache.pace.always or capturing
+    if not capturing:
         stream = torch.cuda.current_stream(device)
         stream.wait_event(cache.event)
         for value in cache.values:
@@ -6384,6 +6426,8 @@ _REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools"
 _REFOLD_MOST = 4000  # functions that are followed
 _REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
 _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
+_REFOLD_SILENT = ("PUSH_NULL", "PRECALL", "CACHE", "EXTENDED_ARG", "RESUME", "NOP")
+_REFOLD_CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
 _REFOLD_LONGEST = 1024  # elements of a list, dict or set that are compared
 
 
@@ -6420,6 +6464,38 @@ def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
             read |= more[0]
             stored |= more[1]
     return read, stored
+
+
+@functools.lru_cache(maxsize=4096)
+def _refold_computes(code: types.CodeType) -> bool:
+    """Whether code, or a function inside it, may read globals by names that it computes: it asks
+    `globals()` for another than a text of its own, or evaluates a text that is more than a name."""
+    told = [i for i in dis.get_instructions(code) if i.opname not in _REFOLD_SILENT]
+    for at, one in enumerate(told):
+        if one.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+            continue
+        behind = [*told[at + 1 : at + 9], one, one, one, one]
+        if one.argval == "globals":
+            if behind[0].opname in _REFOLD_CALLS:
+                del behind[0]
+            if behind[0].argval in ("get", "__getitem__"):
+                del behind[0]
+                if behind[1].opname == "LOAD_CONST":  # what is given where there is none
+                    del behind[1]
+                known = behind[0].opname == "LOAD_CONST" and behind[1].opname in _REFOLD_CALLS
+            elif behind[0].opname == "CONTAINS_OP":
+                known = at > 0 and told[at - 1].opname == "LOAD_CONST"
+            else:
+                known = behind[0].opname == "LOAD_CONST" and behind[1].opname == "BINARY_SUBSCR"
+        elif one.argval in ("eval", "exec"):
+            name = behind[0].argval
+            known = isinstance(name, str) and name.isidentifier()
+            known = known and behind[0].opname == "LOAD_CONST" and behind[1].opname in _REFOLD_CALLS
+        else:
+            continue
+        if not known:
+            return True
+    return any(_refold_computes(c) for c in code.co_consts if isinstance(c, types.CodeType))
 
 
 def _refold_has(value: Any, name: str) -> bool:
@@ -6528,8 +6604,8 @@ def _refold_kinds(model: torch.nn.Module) -> set[Any]:
 # Which classes, functions and globals forward reads: what its code names, followed through calls.
 #
 # Python code names what it may read. `_refold_reach` follows the names from the forward of each
-# class into the functions that they mean. A name that code means by other ways (`eval`, `getattr`
-# with a computed name) is not seen.
+# class into the functions that they mean. Where code computes names of globals, all globals of its
+# module count; a name that it means by other ways (`getattr` with a computed name) is not seen.
 
 
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
@@ -6669,6 +6745,12 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
             else:
                 follow(one)
 
+    def all_of(space: dict[str, Any]) -> None:
+        """Code computes the names of globals: it may read any of a module."""
+        for name, value in space.items() if _refold_is_theirs(space) else ():
+            if name[:2] != "__":
+                found.entries.setdefault((id(space), name), (space, name, value))
+
     def read(function: types.FunctionType, owner: Any) -> None:
         names, assigned = map(set, _refold_names(function.__code__))
         space = function.__globals__
@@ -6701,10 +6783,16 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
             inside(value, names)
         if _REFOLD_SPACES & names:
             names |= {f"{text}*" for text in texts & space.keys()} | (texts & space.keys())
+            if _refold_computes(function.__code__):
+                all_of(space)
         sought = texts & sys.modules.keys() if _REFOLD_IMPORTERS & names else set()
+        sought |= {str(space.get("__name__"))} if {"modules", "__name__*"} <= names else set()
         for name in [*(n[:-1] for n in names if n[-1:] == "+"), *sought]:
             within = f"{space.get('__package__')}.{name}".rstrip(".")
-            inside(sys.modules.get(name) or sys.modules.get(within), names)
+            module = sys.modules.get(name) or sys.modules.get(within)
+            inside(module, names)
+            if module is not None and name in sought and {"getattr", "vars", "__dict__"} & names:
+                all_of(vars(module))
         for name in sorted(names):
             value = space.get(name, _refold_absent) if f"{name}*" in names else _refold_absent
             if value is not _refold_absent:
@@ -7314,8 +7402,12 @@ _REFOLD_FOR_ALL = (
     "a dispatch or function mode is active",
     "a transform of torch.func or forward-mode differentiation is active",
 )
+_REFOLD_PUT_OFF = (
+    "parameters or settings change so often that to follow them would take longer than it saves:"
+    " that is put off until they stay as they are for some calls"
+)
 # why nothing is made for a call: it may come again without these
-_REFOLD_PASSING = frozenset((*_REFOLD_FOR_ALL, "gradients are wanted"))
+_REFOLD_PASSING = frozenset((*_REFOLD_FOR_ALL, _REFOLD_PUT_OFF, "gradients are wanted"))
 
 
 def _refold_context(device: int, kind: str) -> str | None:
@@ -7485,6 +7577,108 @@ def _refold_doubt(caches: dict[str, Any], doubt: int) -> None:
         each.doubt = doubt
 
 
+# How soon what is folded is computed anew, where parameters change again and again.
+#
+# To look at everything anew costs as much as some calls, up to thirty of a small model. Where it is
+# done for one call, as by a program that loads weights before each, the original forward costs less.
+# So each such renewal is judged when the next change is seen: it has paid where the program ran on
+# for PAID times as long as it took. Behind FREE that have not paid the next one is put off until the
+# parameters stay as they are for a call, behind one more for three, seven, ...; each that has paid
+# takes one step back. Whatever a program does, renewals then take about a sixteenth of its time.
+
+
+_REFOLD_PAID = 16.0  # times its own duration
+_REFOLD_FREE = 8  # renewals that have not paid before the first is put off
+_REFOLD_PATIENCE = 10  # doublings, at most
+
+
+class _RefoldPace:
+    """When the values of one cache are computed anew.
+
+    level: how many renewals more have not paid than have. took, ended: the seconds of the last one,
+    and when it ended. judged: whether it is known if it has paid. held: what tells that parameters
+    stay, as the last call that was put off found it; stayed: for how many calls. always: nothing is
+    put off, because a CUDA graph may replay what is folded.
+    """
+
+    def __init__(self) -> None:
+        self.level, self.stayed = 0, 0
+        self.took = self.ended = 0.0
+        self.judged, self.always = True, False
+        self.held: Any = None
+
+    def puts_off(self, holds: Callable[[], Any]) -> bool:
+        """Whether the original forward takes this call, which has seen a change. holds: gives what
+        tells whether the next one sees another change."""
+        if not self.judged:
+            self.judged, self.held = True, None
+            paid = time.perf_counter() - self.ended >= _REFOLD_PAID * self.took
+            most = _REFOLD_FREE + _REFOLD_PATIENCE - 1
+            self.level = max(self.level - 1, 0) if paid else min(self.level + 1, most)
+        if self.level < _REFOLD_FREE or self.always:
+            return False
+        held = holds()
+        self.stayed = self.stayed + 1 if held == self.held else 0
+        self.held = held
+        return self.stayed < (1 << (self.level - _REFOLD_FREE + 1)) - 1
+
+    def renewed(self, began: float) -> None:
+        """All was looked at anew, from `began` on."""
+        self.ended = time.perf_counter()
+        self.took, self.judged = self.ended - began, False
+
+
+# Optimizers: a fused step writes parameters uncounted, so the end of every step is looked for.
+
+
+_refold_live: weakref.WeakSet[Any] = weakref.WeakSet()
+_refold_hook: list[Any] = []
+
+
+def _refold_follow_optimizers(cache: Any) -> None:
+    """Let the end of every optimizer's step be known to a cache, as long as the cache lives."""
+    if cache in _refold_live:
+        return
+    _refold_live.add(cache)
+    weakref.finalize(cache, _refold_unfollow).atexit = False
+    if not _refold_hook:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        _refold_hook.append(register_optimizer_step_post_hook(_refold_stepped))
+
+
+def _refold_unfollow() -> None:
+    """The hook would keep this whole file alive: without caches it goes."""
+    if not list(_refold_live) and _refold_hook:
+        _refold_hook.pop().remove()
+
+
+def _refold_storage(t: torch.Tensor) -> int | None:
+    """Where a tensor's memory begins. Sparse and distributed ones have none of their own."""
+    try:
+        return t.untyped_storage().data_ptr()
+    except RuntimeError:
+        return None
+
+
+def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """An optimizer has written its parameters, or memory that they are views of."""
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
+    ids = set(map(id, stepped))
+    storages = set(map(_refold_storage, stepped)) - {None} if len(stepped) <= 64 else set()
+    for cache in list(_refold_live):
+        hit = {id(t) for t in cache.copies if id(t) in ids}
+        if storages:
+            hit |= {
+                id(t)
+                for t in cache.copies
+                if t.is_contiguous() and t.untyped_storage().data_ptr() in storages
+            }
+        if hit:
+            cache.stepped = (cache.stepped or set()) | hit
+            cache.fits, cache.pace.held = _refold_unlike, None
+
+
 # Folded parameters: computed from parameters alone, kept, and computed anew when these change.
 #
 # By what a change is seen (docs/decisions/0011): PyTorch's counters of writes, addresses, the module
@@ -7497,6 +7691,7 @@ _REFOLD_REFUSED = 4  # structures that kernels do not suit and that are known at
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see contents.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
+_REFOLD_OF_TENSORS = (0, 4, 5, 9)  # nothing, or a write, in a structure that is as it was
 _REFOLD_SAID = {
     _REFOLD_AUDIT: (
         "part of a parameter was written in a way that PyTorch does not count (%s): results since"
@@ -7526,7 +7721,9 @@ class _RefoldCache:
     looked_at, epoch: see look.py. doubt: whether another mode saw an uncounted write, or nothing
     was looked at for a while (1), and all was computed anew since, by the last call, whose kernels
     compare with what was there before (2). structure: what was found of the model's structure, if
-    the kernels suit it; refused: others that they do not suit, and that come and go.
+    the kernels suit it; refused: others that they do not suit, and that come and go. copies: the
+    sources of which a copy or a fold is kept. pace: when values are computed anew; waits: whether
+    that is put off.
     Copies and pickles of a module start with empty caches.
     """
 
@@ -7550,6 +7747,8 @@ class _RefoldCache:
         self.looked_at: dict[tuple[int, ...], int] = {}
         self.epoch = 0
         self.doubt = 0
+        self.copies: tuple[torch.Tensor, ...] = ()
+        self.pace, self.waits = _RefoldPace(), False
 
     def __deepcopy__(self, memo: Any) -> "_RefoldCache":
         return _RefoldCache()
@@ -7658,12 +7857,32 @@ def _refold_ready(
                 return structure.difference
         found = file.kernels.altered(cache.watched[-1])
         if found in _REFOLD_SAID:
-            if cache.doubt != 2:  # else what the last call computed was right
+            past = found == _REFOLD_AUDIT and cache.waits  # behind the last call that was fast
+            if cache.doubt != 2 and not past:  # else what the last call computed was right
                 _refold_log.error(f"refold: {_REFOLD_SAID[found]}", ", ".join(cache.audited))
             _refold_doubt(caches, int(not _refold_is_readable(device)))  # others saw nothing
         if found in _REFOLD_SAID or cache.doubt == 2:
             cache.doubt = 0
+        elif cache.pace.puts_off(lambda: _refold_held_now(cache, file, found, model, mode)):
+            _refold_leave(cache)
+            cache.waits = True
+            if not _refold_is_readable(device):
+                cache.seen, cache.doubt = (), 1
+            return _REFOLD_PUT_OFF
     return _refold_renew(model, caches, mode, file, device)
+
+
+def _refold_held_now(
+    cache: _RefoldCache, file: Any, found: int, model: torch.nn.Module, mode: dict[str, Any]
+) -> Any:
+    """What tells most writes: by it calls that are put off see whether parameters stay. found: what
+    `altered` said. Where parameters were assigned, the first of them stands for all."""
+    if found in _REFOLD_OF_TENSORS:
+        return file.kernels.written(cache.watched and cache.watched[-1])
+    t = _refold_tensor(model, mode["tensors"][0][0]) if mode["tensors"] else None
+    if not isinstance(t, torch.Tensor) or t.is_inference():
+        return (id(t),)
+    return id(t), t._version
 
 
 def _refold_leave(cache: _RefoldCache) -> None:
@@ -7679,6 +7898,7 @@ def _refold_renew(
 
     What is looked at before every call is noted first: a change while this runs is seen then.
     """
+    began = time.perf_counter()
     old = caches.get(mode["name"])
     known: _RefoldStructure | None = None if old is None else old.structure
     structure = known
@@ -7689,19 +7909,13 @@ def _refold_renew(
     if old and known and leaves and _refold_differ_plainly(known.rows, rows):  # it may come back
         old.refused = (structure, *old.refused)[:_REFOLD_REFUSED]
         _refold_leave(old)
+        old.pace.renewed(began)
         return structure.difference
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
     reason = structure.difference or _refold_tensors_misfit(tensors, states, mode, device)
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
-    watched: list[Any] = []
-    for i, t in enumerate(tensors):
-        if isinstance(t, torch.Tensor):
-            watched += (t, i < len(sources) and not t.is_inference())
-    for t in counters:
-        if isinstance(t, torch.Tensor):
-            watched += (t, not t.is_inference())
     stores = tuple(weakref.ref(t.untyped_storage()) for t in usable if t.layout is torch.strided)
     contents: list[int] = []
     copied: list[int] = []
@@ -7710,6 +7924,16 @@ def _refold_renew(
         copied = [i for i in copied if _refold_extent(sources[i])]
         for i in copied if _refold_is_readable(device) else ():
             contents += (sources[i].data_ptr(), _refold_extent(sources[i]))
+    # what is read as it lies may be written; of what is not fit to be read nobody knows why
+    read = set(range(len(sources))) - set(copied) if reason is None else set[int]()
+    watched: list[Any] = []
+    for i, t in enumerate(tensors):
+        if isinstance(t, torch.Tensor):
+            watched += (t, i < len(sources) and i not in read and not t.is_inference())
+    counted = [t for (i, _), t in zip(mode["counters"], counters, strict=True) if i not in read]
+    for t in counted:
+        if isinstance(t, torch.Tensor):
+            watched += (t, not t.is_inference())
     cache = old
     if cache is None or cache.device != device:
         cache = _RefoldCache(device)
@@ -7749,7 +7973,8 @@ def _refold_renew(
     kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
     cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
-    cache.states = tuple(states)
+    cache.states, cache.waits = tuple(states), False
+    cache.copies = tuple(sources[i] for i in copied)
     if reason is not None:  # what the sources hold is not looked at meanwhile
         cache.seen, cache.doubt = (), int(not _refold_is_readable(device))
     else:
@@ -7764,6 +7989,7 @@ def _refold_renew(
     # last: threads that find it take the values
     cache.watched = (*fixed, rows.cells, rows.alike, memory)
     caches[mode["name"]] = cache
+    cache.pace.renewed(began)
     return cache if reason is None else reason
 
 
@@ -7808,55 +8034,6 @@ def _refold_wants_gradients(
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
-
-
-# --- optimizers: a fused step writes parameters uncounted, so its end is looked for ---------------
-_refold_live: weakref.WeakSet[_RefoldCache] = weakref.WeakSet()
-_refold_hook: list[Any] = []
-
-
-def _refold_follow_optimizers(cache: _RefoldCache) -> None:
-    """Let the end of every optimizer's step be known to a cache, as long as the cache lives."""
-    if cache in _refold_live:
-        return
-    _refold_live.add(cache)
-    weakref.finalize(cache, _refold_unfollow).atexit = False
-    if not _refold_hook:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        _refold_hook.append(register_optimizer_step_post_hook(_refold_stepped))
-
-
-def _refold_unfollow() -> None:
-    """The hook would keep this whole file alive: without caches it goes."""
-    if not list(_refold_live) and _refold_hook:
-        _refold_hook.pop().remove()
-
-
-def _refold_storage(t: torch.Tensor) -> int | None:
-    """Where a tensor's memory begins. Sparse and distributed ones have none of their own."""
-    try:
-        return t.untyped_storage().data_ptr()
-    except RuntimeError:
-        return None
-
-
-def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """An optimizer has written its parameters, or memory that they are views of."""
-    stepped = [p for group in optimizer.param_groups for p in group["params"]]
-    ids = set(map(id, stepped))
-    storages = set(map(_refold_storage, stepped)) - {None} if len(stepped) <= 64 else set()
-    for cache in list(_refold_live):
-        hit = {id(t) for t in cache.sources if id(t) in ids}
-        if storages:
-            hit |= {
-                id(t)
-                for t in cache.sources
-                if t.is_contiguous() and t.untyped_storage().data_ptr() in storages
-            }
-        if hit:
-            cache.stepped = (cache.stepped or set()) | hit
-            cache.fits = _refold_unlike
 
 
 # The tables of one emitted file as the runtime reads them: by place instead of by name.

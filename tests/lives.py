@@ -3,6 +3,7 @@ structure: a row of WRITES or STRUCTURES each."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from collections.abc import Callable
@@ -35,6 +36,20 @@ class Net(nn.Module):
     def forward(self, x):
         y = self.head(self.body(x)).sum(dim=1, keepdim=True)
         return doubled(y) + SETTINGS["shift"]
+
+
+@contextlib.contextmanager
+def at_once(fast):
+    """A module whose folds are computed anew at each write, however often it is written to."""
+    spaces = twin.namespaces(fast)
+    free = [space._REFOLD_FREE for space in spaces]
+    try:
+        for space in spaces:
+            space._REFOLD_FREE = sys.maxsize
+        yield fast
+    finally:
+        for space, was in zip(spaces, free, strict=True):
+            space._REFOLD_FREE = was
 
 
 def settle(fast, kernels=True):

@@ -73,6 +73,10 @@ def _globally(m: Any) -> None:
     globals()["SCALE"] = 3.0
 
 
+def _doubled(x: Any) -> Any:
+    return x * SCALE  # type: ignore[name-defined]
+
+
 def _elsewhere(m: Any) -> None:
     MODULE.scale = 3.0  # type: ignore[attr-defined]
 
@@ -87,7 +91,23 @@ ASKED: dict[str, tuple[Any, ...]] = {
     "an exception": (_tried, _set("scale", 3.0)),
     "a descriptor": (lambda m, x: x * m.scale, _set("scale", 3.0), None, Described()),
     "globals by text": (lambda m, x: x * globals()["SCALE"], _globally),
+    "globals by a computed name": (
+        lambda m, x: x * globals()["SCA" + m.which],
+        _globally,
+        _set("which", "LE"),
+    ),
+    "a function by a computed name": (
+        lambda m, x: globals().get("_doub" + m.which)(x),
+        _globally,
+        _set("which", "led"),
+    ),
+    "this module by a computed name": (
+        lambda m, x: x * getattr(sys.modules[__name__], "SCA" + m.which),
+        _globally,
+        _set("which", "LE"),
+    ),
     "eval": (lambda m, x: x * eval("SCALE"), _globally),
+    "eval of more than a name": (lambda m, x: x * eval("SCALE + 1"), _globally),
     "a module by text": (lambda m, x: x * __import__("refold_tests_asked").scale, _elsewhere),
     "a module that is known": (
         lambda m, x: x * sys.modules["refold_tests_asked"].scale,

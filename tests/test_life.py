@@ -7,6 +7,7 @@ the model is made of or what its code reads; the original may be taken then, the
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 
@@ -27,6 +28,7 @@ from lives import (
     Net,
     Tied,
     agrees,
+    at_once,
     settle,
 )
 from refold import introspect, twin
@@ -97,8 +99,15 @@ def test_a_setting_that_training_alone_reads_keeps_the_kernels_in_eval_mode():
         assert "eps of 1" in introspect.fallback_reason(fast, (x,))
 
 
-def test_writes_at_random(fast):
-    """Programs of writes, calls and mode changes, drawn at random."""
+@pytest.mark.parametrize("puts_off", [False, True])
+def test_writes_at_random(fast, puts_off):
+    """Programs of writes, calls and mode changes, drawn at random: where all are followed at once,
+    and where the original is taken while they come one after the other."""
+    with contextlib.nullcontext(fast) if puts_off else at_once(fast):
+        _written_at_random(fast, not puts_off)
+
+
+def _written_at_random(fast, kernels):
     names = sorted(WRITES)
     for seed in range(12):
         draw = torch.Generator().manual_seed(seed)
@@ -110,7 +119,7 @@ def test_writes_at_random(fast):
                 low = 0.1 if t is fast.body[1].running_var else -1.0
                 t.data.clamp_(low, 1.0)  # so that nothing grows without end
             if torch.rand((), generator=draw) < 0.7:
-                agrees(fast.eval())
+                agrees(fast.eval(), kernels=kernels)
 
 
 def test_a_write_to_part_is_found_by_the_audit_and_told(fast, caplog):

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import refold
+from lives import at_once
 from refold import twin
 
 WIDTH = 96  # a weight is larger than what is compared whole at every call
@@ -33,7 +34,8 @@ class Net(nn.Module):
 @pytest.fixture(scope="module")
 def made():
     torch.manual_seed(0)
-    return refold.optimize(Net().eval(), torch.randn(8, WIDTH), measure=False)
+    with at_once(refold.optimize(Net().eval(), torch.randn(8, WIDTH), measure=False)) as fast:
+        yield fast
 
 
 @pytest.fixture

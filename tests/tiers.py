@@ -51,7 +51,11 @@ TABLE: Mapping[str, Row] = {
         for name in ("set_and_set_back", "a_counter", "collected_inside", "collected_outside")
     },
     "tests/test_asked.py::test_what_forward_asks_for_is_seen": Row(
-        "Each is compiled twice; code is read by one walk.", ("getattr", "requires_grad")
+        "Each is compiled twice; code is read by one walk.",
+        ("getattr", "requires_grad", "a function by a computed name"),
+    ),
+    "tests/test_grad_modes.py::test_results_are_of_the_mode_that_forward_enters": Row(
+        "Each is compiled; the others differ in a decorator.", ("Inference",)
     ),
     "tests/test_asked.py::test_what_goes_on_at_each_call_does_so": Row(
         "Some are compiled by torch.compile, too.", ("an iterator", "an object's number")

@@ -12,6 +12,7 @@ import torch
 
 from refold import twin
 from refold.capture import Example
+from refold.runtime.calls import _REFOLD_PUT_OFF
 
 FOLDS_FAIL = "the folded parameters could not be computed"  # runtime/folds.py says why
 
@@ -82,6 +83,7 @@ def status(module: torch.nn.Module) -> Status:
         if name in ("both", "train" if module.training else "eval"):
             runs = runs or cache.reason is None
             reasons += [cache.reason] if cache.reason else []
+            reasons += [_REFOLD_PUT_OFF] if cache.waits else []
     if twin.runs_programs(module):
         reason = twin.state_of(module).reason
         fast = runs and reason is None

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from emulator.module import emulated
+from lives import at_once
 from refold import pipeline, twin
 from refold.derive import Options
 from refold.runtime.look import _refold_words
@@ -200,7 +201,7 @@ def test_what_one_mode_has_seen_the_others_know(monkeypatch, caplog):
     def right():
         torch.testing.assert_close(fast(x), original(x), rtol=1e-3, atol=1e-3)
 
-    with torch.no_grad():
+    with torch.no_grad(), at_once(fast):
         for training in (True, False, True):
             for mode in (True, False, True, False):  # the first of a mode puts others in doubt
                 fast.train(mode)

@@ -125,6 +125,8 @@ _REFOLD_HEADERS = r"""
 #if !defined(RF_UNIT) || RF_UNIT == 0
 // <contents.h>
 
+// <entries.h>
+
 // <look.h>
 
 // <watch.h>

@@ -67,7 +67,8 @@ class Captured:
     derived: what named sizes that no argument has are computed from, in order.
     queries: PyTorch's settings that have to be as they were, as Python text, and their values.
     reads_mode: whether the other mode may be another function. apart: the paths of modules that
-        were in the other mode than the model. device: of the tensors. bound:
+        were in the other mode than the model. inference: whether forward gives tensors of
+        inference mode, whatever mode it is called in. device: of the tensors. bound:
         sizes that do not vary by themselves, because others than polynomials would follow from
         them or because others have to be the same. numbers: named sizes that an argument
         gives by itself, and its path.
@@ -94,6 +95,7 @@ class Captured:
     orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     numbers: Mapping[str, str] = field(default_factory=dict)
     apart: frozenset[str] = frozenset()
+    inference: bool = False
 
     @property
     def tensors(self) -> list[Argument]:

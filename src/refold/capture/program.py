@@ -127,6 +127,10 @@ class Flat(torch.nn.Module):
             for (path, name), value in watch.assigned.items()
         }
         vars(self)["trees"] = tree, assigned
+        kinds = {t.is_inference() for t in apart.leaves if isinstance(t, torch.Tensor)}
+        if len(kinds) > 1:
+            raise CaptureError("forward makes some of its results in inference mode, others not")
+        watch.inference = True in kinds
         return tuple(apart.leaves)
 
 

@@ -106,6 +106,7 @@ class Reader(Calls):
             self.device,
             numbers=self.numbers,
             apart=apart_of(self.module),
+            inference=watch.inference,
         )
         sources = set(captured.symbol_sources())
         if sources & set(self.numbers):

@@ -55,7 +55,8 @@ class Watch:
     assigned: the values of attributes that it set, by module path and name. read_first: those that
     it read before. reads_mode: whether a module's mode was asked for where it may matter. queries:
     PyTorch's settings that were asked for, as text, and their values. layout: whether strides were
-    asked for. history: whether gradients' marks on tensors were asked for.
+    asked for. history: whether gradients' marks on tensors were asked for. inference: whether the
+    results are tensors of inference mode, which forward itself enters.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -72,7 +73,7 @@ class Watch:
         self.reads_mode = False
         self.queries: dict[str, Any] = {}
         self.layout = False
-        self.history = False
+        self.history = self.inference = False
         self.problem: CaptureError | None = None
         self._read: set[tuple[str, str]] = set()
 

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from posixpath import normpath
 
-COMMON = ("call.h", "contents.h", "look.h", "watch.h")  # what every file begins with
+COMMON = ("call.h", "contents.h", "entries.h", "look.h", "watch.h")  # what every file begins with
 _ROOT = Path(str(resources.files("refold")))
 
 

@@ -202,6 +202,7 @@ def _mode_context(
         "name": mode.name,
         "words": {"train": " in train mode", "eval": " in eval mode"}.get(mode.name, ""),
         "values": values,
+        "inference": mode.captured is not None and mode.captured.inference,
         "lines": all_fitted([*unpacked, *text.lines], 4),
     }
 

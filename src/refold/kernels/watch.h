@@ -5,6 +5,8 @@
 //   unchanged(dicts, types, exact_types, tensors, stores, contents, cells, equal, memory) -> bool: are they so still?
 //   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
 //   altered(memory) -> int: what `unchanged` found last (see Change)
+//   written(memory) -> int: another one after a write to a tensor that is counted, where one has moved, and where
+//             `unchanged` found last that memory holds something else, after other writes to that
 //   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
 //
 //   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
@@ -26,6 +28,7 @@
 
 #include "call.h"
 #include "contents.h"
+#include "entries.h"
 #include "look.h"
 
 namespace rf_watch {
@@ -59,38 +62,6 @@ struct Tensor {
 };
 
 constexpr uint64_t kAhead = 4;  // tensors
-
-// --- dictionaries: CPython up to 3.12 numbers every change of a dict (PEP 509) ---
-#if PY_VERSION_HEX < 0x030D0000
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-static inline uint64_t tag_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
-#pragma GCC diagnostic pop
-constexpr bool kTags = true;
-#else
-static inline uint64_t tag_of(PyObject*) { return 0; }
-constexpr bool kTags = false;
-#endif
-
-static bool same_entries(PyObject* row) {
-  PyObject* dict = PyTuple_GET_ITEM(row, 0);
-  const Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(row, 1));
-  if (size >= 0 && PyDict_GET_SIZE(dict) != size) return false;
-  for (Py_ssize_t i = 2; i + 1 < PyTuple_GET_SIZE(row); i += 2) {
-    PyObject* wanted = PyTuple_GET_ITEM(row, i + 1);
-    PyObject* value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(row, i));
-    if (value != (wanted == dict ? nullptr : wanted)) return false;
-  }
-  return true;
-}
-
-// --- types: CPython gives a type another tag when the type or a base is written to; 0: it has none ---
-static uint64_t tag_of_type(PyTypeObject* type) {
-#if PY_VERSION_HEX < 0x030B0000
-  if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
-#endif
-  return type->tp_version_tag;
-}
 
 // --- tensors ---
 // at::TensorBase::_version() of libtorch_cpu. A TensorBase is one pointer, to the tensor's implementation, and each Python
@@ -364,6 +335,28 @@ static PyObject* altered(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return PyLong_FromUnsignedLongLong(m.header().change);
 }
 
+static PyObject* written(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Memory m{};
+  if (!rf_takes(n, 1) || !memory_of(args[0], m)) return nullptr;
+  uint64_t all = 0;
+  for (uint64_t i = 0; i < m.header().tensors; i++) {
+    const Tensor& t = m.tensors()[i];
+    if (t.version < 0) continue;
+    const uint64_t version = version_of(t), address = reinterpret_cast<uint64_t>(rf_address(t.tensor));
+    all = (all ^ version) * 0x9E3779B97F4A7C15ul;
+    all = (all ^ address ^ all >> 29) * 0x9E3779B97F4A7C15ul;
+  }
+  for (uint64_t i = 0; m.header().change == kContent && i < m.header().contents; i++) {  // addresses are what they were
+    const Content& c = m.contents()[i];
+    char words[kWhole];
+    sample(c, m.header().words, words);
+    const uint64_t bytes = c.bytes <= kWhole ? c.bytes : samples_bytes(c.bytes, m.header().words);
+    all = (all ^ digest(words, bytes)) * 0x9E3779B97F4A7C15ul;
+  }
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromUnsignedLongLong(all);
+}
+
 static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory a{}, b{};
   if (!rf_takes(n, 2) || !memory_of(args[0], a) || !memory_of(args[1], b)) return nullptr;
@@ -386,6 +379,7 @@ RF_METHOD(watch, watch)
 RF_METHOD(unchanged, unchanged)
 RF_METHOD(look, look)
 RF_METHOD(altered, altered)
+RF_METHOD(written, written)
 RF_METHOD(differing, differing)
 
 }  // namespace rf_watch

@@ -15,6 +15,8 @@ PARTS = (
     "rounding",
     "calls",
     "look",
+    "pace",
+    "stepped",
     "folds",
     "file",
     "containers",

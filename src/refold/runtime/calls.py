@@ -144,8 +144,12 @@ _REFOLD_FOR_ALL = (
     "a dispatch or function mode is active",
     "a transform of torch.func or forward-mode differentiation is active",
 )
+_REFOLD_PUT_OFF = (
+    "parameters or settings change so often that to follow them would take longer than it saves:"
+    " that is put off until they stay as they are for some calls"
+)
 # why nothing is made for a call: it may come again without these
-_REFOLD_PASSING = frozenset((*_REFOLD_FOR_ALL, "gradients are wanted"))
+_REFOLD_PASSING = frozenset((*_REFOLD_FOR_ALL, _REFOLD_PUT_OFF, "gradients are wanted"))
 
 
 def _refold_context(device: int, kind: str) -> str | None:

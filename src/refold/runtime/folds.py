@@ -5,6 +5,7 @@ tree, batch norm's own counter, the end of an optimizer's step, and on the CPU w
 the parameters holds.
 """
 
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from refold.runtime.calls import (
+    _REFOLD_PUT_OFF,
     _refold_cache_log,
     _refold_context,
     _refold_grad_enabled,
@@ -27,6 +29,8 @@ from refold.runtime.look import (
     _refold_is_readable,
     _refold_look_at,
 )
+from refold.runtime.pace import _RefoldPace
+from refold.runtime.stepped import _refold_follow_optimizers
 from refold.runtime.structure import (
     _refold_differ_plainly,
     _refold_tensor,
@@ -38,6 +42,7 @@ _REFOLD_REFUSED = 4  # structures that kernels do not suit and that are known at
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see contents.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
+_REFOLD_OF_TENSORS = (0, 4, 5, 9)  # nothing, or a write, in a structure that is as it was
 _REFOLD_SAID = {
     _REFOLD_AUDIT: (
         "part of a parameter was written in a way that PyTorch does not count (%s): results since"
@@ -67,7 +72,9 @@ class _RefoldCache:
     looked_at, epoch: see look.py. doubt: whether another mode saw an uncounted write, or nothing
     was looked at for a while (1), and all was computed anew since, by the last call, whose kernels
     compare with what was there before (2). structure: what was found of the model's structure, if
-    the kernels suit it; refused: others that they do not suit, and that come and go.
+    the kernels suit it; refused: others that they do not suit, and that come and go. copies: the
+    sources of which a copy or a fold is kept. pace: when values are computed anew; waits: whether
+    that is put off.
     Copies and pickles of a module start with empty caches.
     """
 
@@ -91,6 +98,8 @@ class _RefoldCache:
         self.looked_at: dict[tuple[int, ...], int] = {}
         self.epoch = 0
         self.doubt = 0
+        self.copies: tuple[torch.Tensor, ...] = ()
+        self.pace, self.waits = _RefoldPace(), False
 
     def __deepcopy__(self, memo: Any) -> "_RefoldCache":
         return _RefoldCache()
@@ -199,12 +208,32 @@ def _refold_ready(
                 return structure.difference
         found = file.kernels.altered(cache.watched[-1])
         if found in _REFOLD_SAID:
-            if cache.doubt != 2:  # else what the last call computed was right
+            past = found == _REFOLD_AUDIT and cache.waits  # behind the last call that was fast
+            if cache.doubt != 2 and not past:  # else what the last call computed was right
                 _refold_log.error(f"refold: {_REFOLD_SAID[found]}", ", ".join(cache.audited))
             _refold_doubt(caches, int(not _refold_is_readable(device)))  # others saw nothing
         if found in _REFOLD_SAID or cache.doubt == 2:
             cache.doubt = 0
+        elif cache.pace.puts_off(lambda: _refold_held_now(cache, file, found, model, mode)):
+            _refold_leave(cache)
+            cache.waits = True
+            if not _refold_is_readable(device):
+                cache.seen, cache.doubt = (), 1
+            return _REFOLD_PUT_OFF
     return _refold_renew(model, caches, mode, file, device)
+
+
+def _refold_held_now(
+    cache: _RefoldCache, file: Any, found: int, model: torch.nn.Module, mode: dict[str, Any]
+) -> Any:
+    """What tells most writes: by it calls that are put off see whether parameters stay. found: what
+    `altered` said. Where parameters were assigned, the first of them stands for all."""
+    if found in _REFOLD_OF_TENSORS:
+        return file.kernels.written(cache.watched and cache.watched[-1])
+    t = _refold_tensor(model, mode["tensors"][0][0]) if mode["tensors"] else None
+    if not isinstance(t, torch.Tensor) or t.is_inference():
+        return (id(t),)
+    return id(t), t._version
 
 
 def _refold_leave(cache: _RefoldCache) -> None:
@@ -220,6 +249,7 @@ def _refold_renew(
 
     What is looked at before every call is noted first: a change while this runs is seen then.
     """
+    began = time.perf_counter()
     old = caches.get(mode["name"])
     known: _RefoldStructure | None = None if old is None else old.structure
     structure = known
@@ -230,19 +260,13 @@ def _refold_renew(
     if old and known and leaves and _refold_differ_plainly(known.rows, rows):  # it may come back
         old.refused = (structure, *old.refused)[:_REFOLD_REFUSED]
         _refold_leave(old)
+        old.pace.renewed(began)
         return structure.difference
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
     reason = structure.difference or _refold_tensors_misfit(tensors, states, mode, device)
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
-    watched: list[Any] = []
-    for i, t in enumerate(tensors):
-        if isinstance(t, torch.Tensor):
-            watched += (t, i < len(sources) and not t.is_inference())
-    for t in counters:
-        if isinstance(t, torch.Tensor):
-            watched += (t, not t.is_inference())
     stores = tuple(weakref.ref(t.untyped_storage()) for t in usable if t.layout is torch.strided)
     contents: list[int] = []
     copied: list[int] = []
@@ -251,6 +275,16 @@ def _refold_renew(
         copied = [i for i in copied if _refold_extent(sources[i])]
         for i in copied if _refold_is_readable(device) else ():
             contents += (sources[i].data_ptr(), _refold_extent(sources[i]))
+    # what is read as it lies may be written; of what is not fit to be read nobody knows why
+    read = set(range(len(sources))) - set(copied) if reason is None else set[int]()
+    watched: list[Any] = []
+    for i, t in enumerate(tensors):
+        if isinstance(t, torch.Tensor):
+            watched += (t, i < len(sources) and i not in read and not t.is_inference())
+    counted = [t for (i, _), t in zip(mode["counters"], counters, strict=True) if i not in read]
+    for t in counted:
+        if isinstance(t, torch.Tensor):
+            watched += (t, not t.is_inference())
     cache = old
     if cache is None or cache.device != device:
         cache = _RefoldCache(device)
@@ -290,7 +324,8 @@ def _refold_renew(
     kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
     cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
-    cache.states = tuple(states)
+    cache.states, cache.waits = tuple(states), False
+    cache.copies = tuple(sources[i] for i in copied)
     if reason is not None:  # what the sources hold is not looked at meanwhile
         cache.seen, cache.doubt = (), int(not _refold_is_readable(device))
     else:
@@ -305,6 +340,7 @@ def _refold_renew(
     # last: threads that find it take the values
     cache.watched = (*fixed, rows.cells, rows.alike, memory)
     caches[mode["name"]] = cache
+    cache.pace.renewed(began)
     return cache if reason is None else reason
 
 
@@ -349,52 +385,3 @@ def _refold_wants_gradients(
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
-
-
-# --- optimizers: a fused step writes parameters uncounted, so its end is looked for ---------------
-_refold_live: weakref.WeakSet[_RefoldCache] = weakref.WeakSet()
-_refold_hook: list[Any] = []
-
-
-def _refold_follow_optimizers(cache: _RefoldCache) -> None:
-    """Let the end of every optimizer's step be known to a cache, as long as the cache lives."""
-    if cache in _refold_live:
-        return
-    _refold_live.add(cache)
-    weakref.finalize(cache, _refold_unfollow).atexit = False
-    if not _refold_hook:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        _refold_hook.append(register_optimizer_step_post_hook(_refold_stepped))
-
-
-def _refold_unfollow() -> None:
-    """The hook would keep this whole file alive: without caches it goes."""
-    if not list(_refold_live) and _refold_hook:
-        _refold_hook.pop().remove()
-
-
-def _refold_storage(t: torch.Tensor) -> int | None:
-    """Where a tensor's memory begins. Sparse and distributed ones have none of their own."""
-    try:
-        return t.untyped_storage().data_ptr()
-    except RuntimeError:
-        return None
-
-
-def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """An optimizer has written its parameters, or memory that they are views of."""
-    stepped = [p for group in optimizer.param_groups for p in group["params"]]
-    ids = set(map(id, stepped))
-    storages = set(map(_refold_storage, stepped)) - {None} if len(stepped) <= 64 else set()
-    for cache in list(_refold_live):
-        hit = {id(t) for t in cache.sources if id(t) in ids}
-        if storages:
-            hit |= {
-                id(t)
-                for t in cache.sources
-                if t.is_contiguous() and t.untyped_storage().data_ptr() in storages
-            }
-        if hit:
-            cache.stepped = (cache.stepped or set()) | hit
-            cache.fits = _refold_unlike

@@ -21,6 +21,8 @@ _REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools"
 _REFOLD_MOST = 4000  # functions that are followed
 _REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
 _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
+_REFOLD_SILENT = ("PUSH_NULL", "PRECALL", "CACHE", "EXTENDED_ARG", "RESUME", "NOP")
+_REFOLD_CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
 _REFOLD_LONGEST = 1024  # elements of a list, dict or set that are compared
 
 
@@ -57,6 +59,38 @@ def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
             read |= more[0]
             stored |= more[1]
     return read, stored
+
+
+@functools.lru_cache(maxsize=4096)
+def _refold_computes(code: types.CodeType) -> bool:
+    """Whether code, or a function inside it, may read globals by names that it computes: it asks
+    `globals()` for another than a text of its own, or evaluates a text that is more than a name."""
+    told = [i for i in dis.get_instructions(code) if i.opname not in _REFOLD_SILENT]
+    for at, one in enumerate(told):
+        if one.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+            continue
+        behind = [*told[at + 1 : at + 9], one, one, one, one]
+        if one.argval == "globals":
+            if behind[0].opname in _REFOLD_CALLS:
+                del behind[0]
+            if behind[0].argval in ("get", "__getitem__"):
+                del behind[0]
+                if behind[1].opname == "LOAD_CONST":  # what is given where there is none
+                    del behind[1]
+                known = behind[0].opname == "LOAD_CONST" and behind[1].opname in _REFOLD_CALLS
+            elif behind[0].opname == "CONTAINS_OP":
+                known = at > 0 and told[at - 1].opname == "LOAD_CONST"
+            else:
+                known = behind[0].opname == "LOAD_CONST" and behind[1].opname == "BINARY_SUBSCR"
+        elif one.argval in ("eval", "exec"):
+            name = behind[0].argval
+            known = isinstance(name, str) and name.isidentifier()
+            known = known and behind[0].opname == "LOAD_CONST" and behind[1].opname in _REFOLD_CALLS
+        else:
+            continue
+        if not known:
+            return True
+    return any(_refold_computes(c) for c in code.co_consts if isinstance(c, types.CodeType))
 
 
 def _refold_has(value: Any, name: str) -> bool:

@@ -1,8 +1,8 @@
 """Which classes, functions and globals forward reads: what its code names, followed through calls.
 
 Python code names what it may read. `_refold_reach` follows the names from the forward of each
-class into the functions that they mean. A name that code means by other ways (`eval`, `getattr`
-with a computed name) is not seen.
+class into the functions that they mean. Where code computes names of globals, all globals of its
+module count; a name that it means by other ways (`getattr` with a computed name) is not seen.
 """
 
 import os
@@ -16,6 +16,7 @@ import torch
 from refold.runtime.met import (
     _REFOLD_LONGEST,
     _REFOLD_MOST,
+    _refold_computes,
     _refold_function,
     _refold_is_library,
     _refold_met,
@@ -169,6 +170,12 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
             else:
                 follow(one)
 
+    def all_of(space: dict[str, Any]) -> None:
+        """Code computes the names of globals: it may read any of a module."""
+        for name, value in space.items() if _refold_is_theirs(space) else ():
+            if name[:2] != "__":
+                found.entries.setdefault((id(space), name), (space, name, value))
+
     def read(function: types.FunctionType, owner: Any) -> None:
         names, assigned = map(set, _refold_names(function.__code__))
         space = function.__globals__
@@ -201,10 +208,16 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
             inside(value, names)
         if _REFOLD_SPACES & names:
             names |= {f"{text}*" for text in texts & space.keys()} | (texts & space.keys())
+            if _refold_computes(function.__code__):
+                all_of(space)
         sought = texts & sys.modules.keys() if _REFOLD_IMPORTERS & names else set()
+        sought |= {str(space.get("__name__"))} if {"modules", "__name__*"} <= names else set()
         for name in [*(n[:-1] for n in names if n[-1:] == "+"), *sought]:
             within = f"{space.get('__package__')}.{name}".rstrip(".")
-            inside(sys.modules.get(name) or sys.modules.get(within), names)
+            module = sys.modules.get(name) or sys.modules.get(within)
+            inside(module, names)
+            if module is not None and name in sought and {"getattr", "vars", "__dict__"} & names:
+                all_of(vars(module))
         for name in sorted(names):
             value = space.get(name, _refold_absent) if f"{name}*" in names else _refold_absent
             if value is not _refold_absent:
