@@ -160,6 +160,7 @@ class _Truth:
         self.reshaped = False  # an output came in another shape, where the life allows that
         self._exact: Lived | None = None
         self._moved: list[Lived] | None = None
+        self._shaken: list[Lived] | None = None
 
     @property
     def exact(self) -> Lived:
@@ -178,6 +179,13 @@ class _Truth:
         if self._moved is None:
             self._moved = self._lives(0, _MOVES * (4 if self.life.dtypes else 1))
         return self._moved
+
+    @property
+    def shaken(self) -> list[Lived]:
+        """More of these, which luck alone is asked of."""
+        if self._shaken is None:
+            self._shaken = self._lives(_MOVES, _SHAKES)
+        return self._shaken
 
     def _lives(self, first: int, last: int) -> list[Lived]:
         life, living, seed = self.life, _living(self.session), self.session.seed
@@ -312,7 +320,7 @@ class _Truth:
             return results
         if life.dtypes or life.coarse or life.eps:
             return results
-        lives = [*self.moved, *self._lives(_MOVES, _SHAKES)]
+        lives = [*self.moved, *self.shaken]
         runs = [dict(compare.leaves(self._of(run, label, got))) for run in lives]
         mine, theirs, truths = (dict(compare.leaves(t)) for t in (got, value, exact))
         found = []

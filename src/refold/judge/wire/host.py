@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import secrets
 import signal
@@ -102,6 +103,7 @@ class Host:
         self._sock, self._place = ours, place
         self._peer = frames.Peer(ours, self.limits.message_bytes, ring)
         self._over = threading.Event()
+        self._due = math.inf, 0.0  # when the worker is ended, and the limit that it broke
         self._threads = [
             threading.Thread(target=self._drain, daemon=True),
             threading.Thread(target=self._watch, daemon=True),
@@ -258,14 +260,12 @@ class Host:
     @contextlib.contextmanager
     def _within(self, limit: float) -> Iterator[None]:
         """Ends the worker where the block takes longer: each byte of it may come just in time."""
-        timer = threading.Timer(limit, self._expire, (limit,))
-        timer.daemon = True
-        timer.start()
+        self._due = time.monotonic() + limit, limit
         self._sock.settimeout(limit + 5.0)
         try:
             yield
         finally:
-            timer.cancel()
+            self._due = math.inf, limit
 
     @contextlib.contextmanager
     def _deadly(self) -> Iterator[None]:
@@ -289,9 +289,6 @@ class Host:
     def _death(self, why: str = "", detail: str = "") -> WorkerDied | Starved:
         why, detail = self._why or why, self._reason or detail
         return Starved(detail) if why == "starved" else WorkerDied(why, detail)
-
-    def _expire(self, limit: float) -> None:
-        self._end("timed out", f"no answer within {limit:.0f} s")
 
     def _obituary(self) -> str:
         code = self._process.poll()
@@ -337,6 +334,9 @@ class Host:
 
     def _watch(self) -> None:
         while not self._over.wait(0.1):
+            due, limit = self._due
+            if time.monotonic() > due:
+                self._end("timed out", f"no answer within {limit:.0f} s")
             members = self._members()
             if len(members) > self.limits.processes:
                 self._end("processes", f"more than {self.limits.processes} processes")

@@ -85,7 +85,7 @@ class Interpreter(saving.Saving, Setters, many.Many):
     def run(self, steps: Sequence[Step]) -> dict[str, Any]:
         """What was seen, as ``[label, kind, tree]``, and what a step raised, after which none
         follow: its number, type and message."""
-        before = flags.snapshot()
+        before = {} if self.wide else flags.snapshot()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as of hooks on outputs that are no tensors
             raised = self._all(steps)
