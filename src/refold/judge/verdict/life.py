@@ -160,7 +160,7 @@ class _Truth:
         self.reshaped = False  # an output came in another shape, where the life allows that
         self._exact: Lived | None = None
         self._moved: list[Lived] | None = None
-        self._shaken: list[Lived] | None = None
+        self._further: list[Lived] | None = None
 
     @property
     def exact(self) -> Lived:
@@ -181,11 +181,11 @@ class _Truth:
         return self._moved
 
     @property
-    def shaken(self) -> list[Lived]:
+    def further(self) -> list[Lived]:
         """More of these, which luck alone is asked of."""
-        if self._shaken is None:
-            self._shaken = self._lives(_MOVES, _SHAKES)
-        return self._shaken
+        if self._further is None:
+            self._further = self._lives(_MOVES, _SHAKES)
+        return self._further
 
     def _lives(self, first: int, last: int) -> list[Lived]:
         life, living, seed = self.life, _living(self.session), self.session.seed
@@ -320,7 +320,7 @@ class _Truth:
             return results
         if life.dtypes or life.coarse or life.eps:
             return results
-        lives = [*self.moved, *self.shaken]
+        lives = [*self.moved, *self.further]
         runs = [dict(compare.leaves(self._of(run, label, got))) for run in lives]
         mine, theirs, truths = (dict(compare.leaves(t)) for t in (got, value, exact))
         found = []
@@ -358,13 +358,14 @@ class _Truth:
         if all(r.structural for r in failed):
             return failed
         session, life = self.session, self.life
-        with choices.Otherwise() as other:
-            theirs = _living(session).eager(
-                _steps(session, life), _states(session, life), life.inputs
-            )
-        if not other.met or theirs.raised is not None or label not in theirs.seen:
-            return failed
-        return choices.settled(failed, value, self._of(theirs, label, got))
+
+        def run() -> Any:
+            given = _steps(session, life), _states(session, life), life.inputs
+            theirs = _living(session).eager(*given)
+            known = theirs.raised is None and label in theirs.seen
+            return self._of(theirs, label, got) if known else None
+
+        return choices.settled(failed, value, run)
 
     def _lost(self, name: str, value: Any, exact: Any) -> bool:
         """Whether eager itself has lost the value: then there is no power."""

@@ -50,15 +50,18 @@ def _chosen(
     """What failed, where the order of equal values is open: see `choices`."""
     if all(r.agrees or r.structural for r in results) or truth.eager is None:
         return results
-    session.oracle_enter(truth.state)
-    try:
-        with choices.Otherwise() as other:
-            run = session.oracle.eager(truth.inputs, truth.training, session.seed + 7)
-    except Exception as error:
-        if starving(error):
-            raise
-        return results
-    return choices.settled(results, truth.eager.outputs, run.outputs) if other.met else results
+
+    def run() -> Any:
+        session.oracle_enter(truth.state)
+        try:
+            found = session.oracle.eager(truth.inputs, truth.training, session.seed + 7)
+        except Exception as error:
+            if starving(error):
+                raise
+            return None
+        return found.outputs
+
+    return choices.settled(results, truth.eager.outputs, run)
 
 
 def _laid_again(
