@@ -2974,7 +2974,7 @@ RF_FN uint32_t map_shared_rank(uint32_t address, uint32_t rank) {
   return there;
 }
 
-// --- loads by TMA -------------------------------------------------------------------
+// --- loads and stores by TMA -------------------------------------------------------------------
 RF_FN void tma_load(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -2994,6 +2994,14 @@ RF_FN void bulk_load(uint32_t to, const void* from, uint32_t bytes, uint32_t bar
                "r"(bytes), "r"(barrier)
                : "memory");
 }
+// From shared memory; this thread's stores since the last bulk_commit are a group.
+RF_FN void bulk_store(void* to, uint32_t from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+}
+RF_FN void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until all groups of this thread have read shared memory; until they are done.
+RF_FN void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(0) : "memory"); }
+RF_FN void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(0) : "memory"); }
 RF_FN void prefetch_tensormap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -4826,7 +4834,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_4728301c603f"
+_REFOLD_NAME = "refold_sm_90_f5a460856491"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

@@ -222,6 +222,23 @@ def test_by_default_ours_compute_what_they_were_measured_to_be_ahead_of(case: st
     assert far_ahead(allowed, DEVICES[TARGET].features)(c) is None  # an A100 has no wgmma
 
 
+@pytest.mark.parametrize(
+    "made, split",
+    [
+        ((1022, 1022), True),  # 9 tiles for 8
+        ((131070,), True),
+        ((1024, 1024), False),  # whole sectors
+        ((3, 1020), True),  # sectors of every other row
+        ((254, 254), False),  # 3 tiles for 2
+        ((126, 126), False),  # one
+    ],
+)
+def test_rows_whose_sectors_are_split(made: tuple[int, ...], split: bool) -> None:
+    ones = (1,) * len(made)
+    c = replace(ONE, sizes=made, made=made, kernel=ones, strides=ones, dilations=ones)
+    assert replace(c, paddings=(0,) * len(made)).has_split_sectors == split
+
+
 # what the library was measured to compute on an H100 where TF32 is allowed: docs/decisions/0029
 COMPUTES = {
     "3 x 3 of 64 channels, one small image": (

@@ -181,6 +181,10 @@ class Short(Long):
         ("joined", 24, (6, 64)),
         ("joined", 64, (6, 30)),
         ("joined", 20, (6, 31)),
+        # rows of seven tiles, stored by whole sectors of memory
+        ("slim", 20, (4, 892)),  # they start at any multiple of 8 bytes
+        ("slim", 70, (4, 893)),  # of 4
+        ("broad", 140, (3, 895)),
     ],
 )
 def test_rows_of_any_start_and_end(
@@ -322,3 +326,17 @@ def test_two_phases_whose_rows_start_anywhere(size: tuple[int, int], padding: in
     for tile in ("slim", "paired"):
         fast = fast_of(module, [x], choice("tf32", tile, STRIPS), SM_90)
         assert error(module, fast, x) < 1e-3
+
+
+def test_operands_of_wide_rows_that_start_anywhere() -> None:
+    """Their rows are stored by lanes, since TMA would need multiples of 16 bytes."""
+    torch.manual_seed(0)
+    module = Short(24).eval()
+    x = torch.randn(1, 6, 4, 893)
+    y = torch.randn(24 * 2 * 891 + 1)[1:].view(1, 24, 2, 891)
+    way = choice("tf32", "slim", STRIPS)
+    _, result = written(module, [x, y], SM_90, convolutions=way)
+    assert "kBySectors = true" in (result.text or "")
+    fast = fast_of(module, [x, y], way, SM_90)
+    assert error(module, fast, x, y) < 1e-3
+    assert error(module, fast, x, y.clone()) < 1e-3

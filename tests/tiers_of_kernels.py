@@ -240,7 +240,13 @@ KERNELS: Mapping[str, Row] = {
     ),
     "tests/test_strips.py::test_rows_of_any_start_and_end": Row(
         "Each is compiled, and run by emulated threads: each tile with each body.",
-        (*("slim-70-size2-Long-tf32", "broad-140-size5-Short-tf32", "joined-64-size7-Long-ieee"),),
+        (
+            *("slim-70-size2-Long-tf32", "broad-140-size5-Short-tf32"),
+            *("joined-64-size7-Long-ieee", "broad-140-size11-Short-tf32"),
+        ),
+    ),
+    "tests/test_strips.py::test_operands_of_wide_rows_that_start_anywhere": Row(
+        "It is compiled, and run by emulated threads; other wide rows have its kernel."
     ),
     "tests/test_strips.py::test_phases_of_narrower_tiles": Row(
         "Each is compiled, and run by emulated threads; random ones have phases in TF32.",

@@ -81,6 +81,10 @@ INSTRUCTIONS: dict[str, str | None] = {
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     ".multicast::cluster": "copy_tile_to_all",
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes": "copy_bytes",
+    "cp.async.bulk.global.shared::cta.bulk_group": "store_bytes",
+    "cp.async.bulk.commit_group;": "bulk_commit",
+    "cp.async.bulk.wait_group.read": "bulk_wait",
+    "cp.async.bulk.wait_group": "bulk_wait",
     "cp.async.cg.shared.global": "copy_async",
     "cp.async.ca.shared.global": "copy_word_async",
     "cp.async.commit_group;": "copy_commit",

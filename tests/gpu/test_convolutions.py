@@ -102,7 +102,10 @@ def test_random_convolutions_of_all_forms(
 
 
 # level 2 of KernelBench: channels, features, size, images; error of the class
-LARGE = ((64, 128, 128, 16), (8, 64, 128, 16), (3, 24, 224, 8), (64, 64, 256, 4))
+LARGE = (
+    *((64, 128, 128, 16), (8, 64, 128, 16), (3, 24, 224, 8), (64, 64, 256, 4)),
+    *((16, 128, 1022, 1), (8, 64, 893, 1)),  # wide rows that start anywhere
+)
 
 
 @pytest.mark.parametrize(("target", "kind", "kernels"), WAYS)

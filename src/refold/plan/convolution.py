@@ -26,12 +26,14 @@ _EVERY = frozenset().union(*(k.requires for k in KERNELS))
 class ConvolutionKernel:
     """kind: the accuracy of its products, "ieee" or "tf32". schedule: how it is cut. packs: what it
     reads packed: the weight. at_once: channels of a patch in shared memory, where it is by patches.
+    by_sectors: rows of strips are stored by whole sectors of memory, where shared memory has room.
     What products have besides, it has not."""
 
     kind: str
     schedule: Schedule
     packs: tuple[Pack, ...]
     at_once: int = 0
+    by_sectors: bool = False
     itself: None = None
     quantized_from: None = None
     on_tensor_cores: bool = True

@@ -87,7 +87,7 @@ std::unique_ptr<Thread> take_thread() {
   if (idle.empty()) return std::make_unique<Thread>();
   auto t = std::move(idle.back());
   idle.pop_back();
-  t->copies.assign(1, {}), t->products.assign(1, {});
+  t->copies.assign(1, {}), t->stores.assign(1, {}), t->products.assign(1, {});
   return t;
 }
 
@@ -98,6 +98,8 @@ void end_of_thread() {
     for (auto& copy : group) copy();
   for (const auto& group : t.products)
     if (!group.empty()) fail("the thread ends with products under way");
+  for (const auto& group : t.stores)
+    if (!group.empty()) fail("the thread ends with stores of the copy engine under way, whose shared memory ends with its block");
   Warp& warp = b.warps[t.index.x / 32];
   warp.ended |= 1u << t.lane();
   for (const auto& [mask, e] : warp.exchanges)

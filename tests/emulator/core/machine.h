@@ -51,8 +51,9 @@ struct Thread {
   Index index;
   Block* block = nullptr;
   Fiber fiber;
-  // groups of copies, and of products, that this thread has begun; the last group is not yet committed
-  std::deque<std::vector<Later>> copies{1}, products{1};
+  // groups of copies, of stores by the copy engine, and of products, that this thread has begun; the last group is not yet
+  // committed
+  std::deque<std::vector<Later>> copies{1}, stores{1}, products{1};
   int lane() const { return index.x % 32; }
 };
 

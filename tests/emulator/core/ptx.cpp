@@ -123,6 +123,15 @@ void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier)
     end_phase(block, *b);
   });
 }
+void store_bytes(void* to, uint32_t from, uint32_t bytes) {
+  const auto* there = shared<unsigned char>(from, 16);
+  if (from % 16 || reinterpret_cast<uintptr_t>(to) % 16 || bytes % 16 || bytes == 0)
+    fail("a copy of %u bytes from %x, not of multiples of 16", bytes, from);
+  if (from + bytes > kSharedBytes) fail("a copy from shared address %x begins outside", from);
+  self().stores.back().push_back([=] { std::memcpy(to, there, bytes); });
+}
+void bulk_commit() { commit(self().stores); }
+void bulk_wait(int left) { wait_for_group(self().stores, left); }
 void copy_tile(uint32_t to, const TensorMap* map, uint32_t barrier, int x, int y) {
   copy_box(*map, *self().block, to, x, y, barrier);
 }

@@ -76,6 +76,9 @@ void map_shared(uint32_t& to, uint32_t address, uint32_t rank);
 
 // --- the copy engine -----------------------------------------------------------------------------------
 void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier);
+void store_bytes(void* to, uint32_t from, uint32_t bytes);  // from shared memory, as late as the thread lets it
+void bulk_commit();
+void bulk_wait(int left);
 void copy_tile(uint32_t to, const TensorMap* map, uint32_t barrier, int x, int y);
 void copy_tile_to_all(uint32_t to, const TensorMap* map, uint32_t barrier, int x, int y, uint16_t ranks);
 

@@ -19,6 +19,11 @@ from refold.plan.convolution import ConvolutionKernel, is_statistic
 _LONG = 24
 
 
+def is_long(group: Group) -> bool:
+    """Whether what follows on an element is more than a kernel should unroll."""
+    return sum(n.row.flops.plain for n in group.nodes if n is not group.product) > _LONG
+
+
 def functor(kernel: GroupKernel) -> list[str]:
     """The value of an element from the convolution's, and where it is stored."""
     group = kernel.group
@@ -33,7 +38,7 @@ def functor(kernel: GroupKernel) -> list[str]:
         first = [f"acc = acc + {kernel.body.load(bias, 'V')};"]
     elif conv.inputs[2]["value"] != 0:  # NaN, too
         first = [f"acc = acc + lanes<V>({cpp_literal(conv.inputs[2]['value'])});"]
-    if sum(n.row.flops.plain for n in group.nodes if n is not conv) > _LONG:
+    if is_long(group):
         lines.append("static constexpr bool kLong = true;")
     if value is not conv or first:
         statements, texts = kernel.body.statements([value], {conv: "acc"})
@@ -59,6 +64,12 @@ def functor(kernel: GroupKernel) -> list[str]:
                 "template <class V, class C> RF_FN void store(long row, C col, V v)",
                 [f"put({kernel.member(made)}, {offset}, col, v);"],
             )
+    decided = group.kernel
+    if isinstance(decided, ConvolutionKernel) and decided.by_sectors:
+        (made,) = group.outputs
+        row = [f"return {kernel.member(made)} + {offset};"]
+        lines += ["static constexpr bool kBySectors = true;"]
+        lines += kernel.function("RF_FN float* row_of_result(long row)", row)
     return lines
 
 

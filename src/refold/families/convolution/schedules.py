@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from refold.convolve import (
     IMPLICIT,
     PATCHES,
@@ -15,6 +17,7 @@ from refold.convolve import (
     takes,
 )
 from refold.devices import DeviceModel
+from refold.families.convolution.kernel import is_long
 from refold.families.pooling.windows import is_pool
 from refold.flat import FLAT
 from refold.plan.convolution import CONVOLUTION, TURNED, ConvolutionKernel, is_statistic, of_node
@@ -45,7 +48,14 @@ def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) 
     form = CONVOLUTION + kind + (TURNED if c.transposed else "")
     packs = ((group.sides[1], form),) if packed else ()
     at_once = c.at_once(chosen, kind) if chosen.kernels in (PATCHES, FLAT) else 0
-    return replace(group, kernel=ConvolutionKernel(kind, chosen, packs, at_once))
+    by_sectors = (
+        chosen.kernels is STRIPS
+        and chosen.tile in ("broad", "slim")
+        and not (smaller or group.last or is_long(group))
+        and [group.stored(n) for n in group.outputs] == [torch.float32]
+        and c.has_split_sectors
+    )
+    return replace(group, kernel=ConvolutionKernel(kind, chosen, packs, at_once, by_sectors))
 
 
 def _kind(group: Group, c: Convolution, algorithm: Algorithm) -> str:

@@ -43,6 +43,7 @@ struct ConvolutionBody {
   template <class V, class C> RF_FN V value(V acc, long row, long channel, C col) const { return acc; }
   template <class V, class C> RF_FN V pooled(V acc, long row, long channel, C col) const { return acc; }
   using OverChannels = void;  // the monoid that a place's channels are reduced by, of which one value is stored
+  static constexpr bool kBySectors = false;  // strips store rows of floats, at row_of_result, by whole sectors of memory
   static constexpr bool kKeepsTerms = false;  // of passes by patches: all that follows on an element is of its last term
   // A mean of each of an image's channels, a variance, and the values themselves: what is asked for.
   static constexpr bool kStatistics = false, kSpread = false, kStoresValues = true;

@@ -58,6 +58,7 @@
 #include "strip_launch.cuh"
 #include "strip_pooled.cuh"
 #include "strip_products.cuh"
+#include "strip_sectors.cuh"
 #include "strip_statistics.cuh"
 
 namespace rf {
@@ -98,6 +99,7 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
   constexpr int kSums = Shape::kSums, kElements = Shape::kElements, kStep = S::kConsumers;
   constexpr bool kPooled = Body::kPoolHigh * Body::kPoolWide > 1;
   static_assert(!kPooled || (kPhases * kTogether == 1 && !S::kJoined && W::kPlaces <= 2), "windows of rows as they are");
+  static_assert(!S::kSectors || !(kPooled || kReducesChannels<Body> || Body::kStatistics), "rows of the result as they are");
   static_assert(!kReducesChannels<Body> || (kTogether == 1 && !S::kJoined), "places of one row and phase");
   static_assert(!kReducesChannels<Body> || kTilesOfRow == 1 || kStep == 2, "two warpgroups have a row's features");
   static_assert(!Body::kStatistics || (kTogether == 1 && !S::kJoined && kStep == 2 && !kPooled && !kReducesChannels<Body>),
@@ -176,6 +178,11 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
           if (l.in_fours) finalize_row<true, kWhole>(l, computed, sums, at, joined, stage, lane);
           else finalize_row<false, kWhole>(l, computed, sums, at, joined, stage, lane);
         }
+      } else if constexpr (S::kSectors) {
+        const TileOfRow tile{wide_of(t) == 0, wide_of(t) + kElements >= l.images.made_wide};
+        if (!l.aligned) finalize_row<false, kWhole>(l, body, sums, at, joined, stage, lane);
+        else if (has_pairs(l)) store_sectors<true, kWhole>(l, body, sums, at, tile, stage, lane);
+        else store_sectors<false, kWhole>(l, body, sums, at, tile, stage, lane);
       } else if constexpr (kTogether == 2) {
         if (l.in_fours) finalize_pairs<true, kWhole>(l, body, sums, at, lane);
         else finalize_pairs<false, kWhole>(l, body, sums, at, lane);
@@ -276,6 +283,7 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
       statistics.template store<W>(to, pitch, feature0 + (S::kMI == 2 ? 64 * warpgroup : 0) + 16 * warp, lane);
     }
   }
+  if constexpr (S::kSectors) bulk_wait();
 }
 
 template <class S, class Body>
@@ -313,7 +321,7 @@ template <class M, class Tile, class Body>
 Error run_convolution(Strips<M, Tile> strips, const Body& body, const ConvolutionLaunch& of, long count,
                       const Device& device, cudaStream_t stream) {
   using W = typename Body::Window;
-  using S = ChosenStrips<Strips<M, Tile>, W>;
+  using S = ChosenStrips<Strips<M, Tile>, Body>;
   if (device.major != 9)
     return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
   const StripLaunch l = strip_launch_of<Body>(strips, of, count, device);

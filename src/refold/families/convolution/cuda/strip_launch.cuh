@@ -5,13 +5,10 @@
 
 namespace rf {
 
-// The strips with as many warpgroups that multiply and store as a convolution has room for.
-template <class S, class W> using ChosenStrips = typename S::template With<consumers_of<S, W>()>;
-
 template <class Body, class Given>
 StripLaunch strip_launch_of(Given, const ConvolutionLaunch& of, long count, const Device& device) {
   using W = typename Body::Window;
-  using S = ChosenStrips<Given, W>;
+  using S = ChosenStrips<Given, Body>;
   using Shape = StripShape<S, W>;
   StripLaunch l{};
   l.of = of;
@@ -23,6 +20,7 @@ StripLaunch strip_launch_of(Given, const ConvolutionLaunch& of, long count, cons
   l.columns = static_cast<int>(blocks_of(wide, kOfStrip));
   // rows are moved by whole places; of two phases together a block more is less than the exchanges of rows that are not
   l.of.in_fours = of.in_fours && wide % kTogether == 0 && (kTogether == 2 || shifted == l.columns);
+  if constexpr (S::kSectors) l.of.in_fours = false;  // rows lie as they are
   if constexpr (S::kJoined) {  // refold/convolve.py has it as well (Convolution.joined)
     for (int log = kAlone - 1; log >= 5 && l.of.in_fours; log--)
       if (wide + (most_shift > Shape::kReach ? most_shift : Shape::kReach) <= 1 << log) l.pitch_log = log;
@@ -47,6 +45,11 @@ StripLaunch strip_launch_of(Given, const ConvolutionLaunch& of, long count, cons
   // strips are as long as gives each block four; a strip's first rows are read again by its neighbour
   const long wanted = blocks_of(4 * most, images * l.columns), least = 4 * Shape::kSpan * kPool;
   const long rows = blocks_of(blocks_of(high, wanted), kPool) * kPool;
+  l.step = Shape::kStripPlaces;
+  if (S::kSectors && of.aligned && l.columns > 1) {
+    l.step -= kSector;
+    l.columns = static_cast<int>(blocks_of(wide - kSector, l.step));
+  }
   l.high = high;
   l.rows = static_cast<int>(rows < least ? (least < high ? least : high) : rows);
   l.strips = static_cast<int>(blocks_of(high, l.rows));

@@ -11,10 +11,12 @@ struct Paired { static constexpr int kMI = 1; };  // of 64 features; 40 places o
 template <class Tile> inline constexpr bool is_joined = false;
 template <> inline constexpr bool is_joined<Joined> = true;
 
-// Consumers: warpgroups that multiply and store (consumers_of); the others load.
-template <class M, class Tile, int Consumers = 2> struct Strips {
+// Consumers: warpgroups that multiply and store (consumers_of); the others load. Sectors: rows are stored by whole sectors
+// (strip_sectors.cuh).
+template <class M, class Tile, int Consumers = 2, bool Sectors = false> struct Strips {
   using Mode = M;
-  template <int Other> using With = Strips<M, Tile, Other>;
+  template <int OtherConsumers, bool OtherSectors> using With = Strips<M, Tile, OtherConsumers, OtherSectors>;
+  static constexpr bool kSectors = Sectors;
   static constexpr int kPieces = M::kSplit ? 2 : 1;  // hi and lo
   static constexpr int kMI = Tile::kMI, kTileRows = 64 * kMI, kTileCols = 128;
   static constexpr int kThreads = 512, kConsumers = Consumers, kProducers = 4 - Consumers;
@@ -58,14 +60,15 @@ template <class S, class W> struct StripShape {
   static constexpr int kRoom = 232448 - 1024 - kWeightBytes, kEnough = kSpan + 8;
   // Slots beside a Stage of so many places for each of the consumers' warps: of as many places as leave two slots for the
   // rows to come.
-  static constexpr int slots_beside(int places) {
-    const int room = kRoom - 4 * S::kConsumers * 8 * (places + 8) * 4, fit = room < 0 ? 0 : room / kSlotBytes;
+  static constexpr int slots_beside(int places, int features = 8) {
+    const int room = kRoom - 4 * S::kConsumers * features * (places + 8) * 4, fit = room < 0 ? 0 : room / kSlotBytes;
     return fit < kEnough ? fit : kEnough;
   }
   // Rows that three warpgroups meet at the same time; a stage leaves room for two more to come.
   static constexpr int kLeast = kSpan + (kTilesOfRow == 1 ? 2 : 1), kWanted = S::kConsumers == 3 ? kLeast + 2 : kSpan + 2;
-  static constexpr int kStaged = slots_beside(128) >= kWanted ? 128 : slots_beside(64) >= kWanted ? 64 : 32;
-  static constexpr int kSlots = slots_beside(kStaged);
+  static constexpr int kStagedOfEight = slots_beside(128) >= kWanted ? 128 : slots_beside(64) >= kWanted ? 64 : 32;
+  static constexpr int kStaged = S::kSectors ? 128 : kStagedOfEight, kStagedFeatures = S::kSectors ? 16 : 8;
+  static constexpr int kSlots = slots_beside(kStaged, kStagedFeatures);
   static constexpr bool kFitsThree = kSlots >= kLeast;
   // Rows that a producer has in registers at a time: as many as have 32 values of a place.
   static constexpr int kBatch = kOctets == 1 ? 4 : kOctets == 2 ? 2 : 1;
@@ -80,32 +83,46 @@ template <class S, class W> struct StripShape {
   static_assert(!S::kPaired || kTogether == 2, "this tile has two phases");
 };
 
-// Where a warp lays a row's values down, eight features at a time. Features lie 8 words of 32 apart, so that neither side
+// Where a warp lays a row's values down, so many features at a time. Features lie 8 words of 32 apart, so that neither side
 // meets another lane's bank.
-template <int Cols> struct Stage {
+template <int Cols, int Features> struct Stage {
   static constexpr int kCols = Cols;
-  float at[8][Cols + 8];
+  alignas(32) float at[Features][Cols + 8];
 };
 
 // Three warpgroups multiply and store tiles of 40 places, whose sums leave registers for it, where there is room for the
 // rows that they meet at the same time. Of 128 places two were faster (docs/convolution.md).
 template <class S, class W> constexpr int consumers_of() {
-  if constexpr (S::kPaired) return StripShape<typename S::template With<3>, W>::kFitsThree ? 3 : 2;
+  if constexpr (S::kPaired) return StripShape<typename S::template With<3, false>, W>::kFitsThree ? 3 : 2;
   return 2;
 }
+
+// Whether rows are stored by whole sectors: where a body asks for it, and its stages leave room for the rows to come.
+template <class S, class Body> constexpr bool by_sectors() {
+  if constexpr (Body::kBySectors && !S::kJoined && !S::kPaired) {
+    using Shape = StripShape<typename S::template With<2, true>, typename Body::Window>;
+    return Shape::kTogether == 1 && Shape::kSlots >= Shape::kWanted;
+  }
+  return false;
+}
+
+// The strips with as many warpgroups that multiply and store, and such stages, as a convolution has room for.
+template <class S, class Body>
+using ChosenStrips = typename S::template With<consumers_of<S, typename Body::Window>(), by_sectors<S, Body>()>;
 
 template <class S, class W> struct StripStorage {
   using Shape = StripShape<S, W>;
   static_assert(Shape::kSlots > Shape::kSpan, "the kernels and a strip's rows do not fit shared memory");
   alignas(16) unsigned char weights[Shape::kWeightBytes];
   alignas(16) unsigned char rows[Shape::kSlots][Shape::kRowBytes];
-  alignas(16) Stage<Shape::kStaged> stage[4 * S::kConsumers];
+  Stage<Shape::kStaged, Shape::kStagedFeatures> stage[4 * S::kConsumers];
   float unscale[Shape::kSlots][Shape::kChunks][Shape::kPixels];
   float unscale_row[Shape::kSlots][Shape::kChunks];
   uint2 range[2][2][Shape::kBatch][4];  // of producers, twice
   alignas(8) uint64_t full[Shape::kSlots], empty[Shape::kSlots];
 };
 
+constexpr int kSector = 8;  // elements that memory takes together
 constexpr int kAlone = 7;  // of an image's row: it has all 128 places of a tile
 
 struct StripLaunch {
@@ -113,6 +130,7 @@ struct StripLaunch {
   int count;      // of images
   int pitch_log;  // of these 128 >> pitch_log are next to each other in a tile, 1 << pitch_log places each
   int columns;    // blocks of 128 places of a row
+  int step;       // places from the first of one to that of the next
   int high;       // rows of places
   int strips;     // of these
   int rows;       // of each strip but the last
@@ -129,7 +147,7 @@ template <class S, class W> struct Strip {
   RF_FN Strip(const StripLaunch& l, long unit) {
     const int strip = static_cast<int>(unit % l.strips);
     long rest = unit / l.strips;
-    wide0 = static_cast<int>(rest % l.columns) * StripShape<S, W>::kStripPlaces, rest /= l.columns;
+    wide0 = static_cast<int>(rest % l.columns) * l.step, rest /= l.columns;
     if constexpr (W::kPlaces > 2) deep = static_cast<int>(rest % l.of.images.made_deep), rest /= l.of.images.made_deep;
     image = S::kJoined ? rest * (128 >> l.pitch_log) : rest;
     high0 = strip * l.rows, rows = min(l.rows, l.high - high0);
