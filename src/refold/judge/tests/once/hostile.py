@@ -20,7 +20,7 @@ def run(session: Session) -> Iterator[Failure]:
     inputs = session.inputs()
     if not draws.has_floats(inputs):
         raise Skip("no floating inputs")
-    for case, change, finite in CASES:
+    for case, change, finite in (*CASES, *_alone(inputs)):
         changed = draws.mapped(inputs, change)
         found = list(session.check(case, changed))
         if found and not finite and session.finite_only:
@@ -37,6 +37,20 @@ def _element(value: float) -> Change:
         return t
 
     return change
+
+
+def _alone(inputs: list[Any]) -> Iterator[tuple[str, Change, bool]]:
+    """A NaN in one of several inputs: beside another one in its place it decides nothing."""
+    floats = list(dict.fromkeys(id(t) for t in draws.tensors(inputs) if t.is_floating_point()))
+    for number, one in enumerate(floats[:_MOST_ALONE] if len(floats) > 1 else ()):
+
+        def change(t: torch.Tensor, one: int = one) -> torch.Tensor:
+            return _element(float("nan"))(t) if id(t) == one else t
+
+        yield f"one NaN, in floating input {number} alone", change, False
+
+
+_MOST_ALONE = 4  # inputs
 
 
 def _row(value: float) -> Change:
@@ -79,7 +93,7 @@ CASES: tuple[tuple[str, Change, bool], ...] = (
 
 def describe() -> list[Any]:
     """Names of the cases."""
-    return [name for name, _, _ in CASES]
+    return [*(name for name, _, _ in CASES), "one NaN, in each floating input alone"]
 
 
 TEST = Test(
