@@ -177,7 +177,7 @@ def test_in_memory(monkeypatch):
 
 @pytest.mark.parametrize("measure", (True, False))
 def test_a_mode_whose_folds_fail_is_dropped_with_its_reason(monkeypatch, measure):
-    def fail(fold, last=False):
+    def fail(fold, *given, **named):
         return [f"p{i}" for i in range(len(fold.sources))], ["raise RuntimeError('no')"]
 
     monkeypatch.setattr("refold.emit.module.fold_lines", fail)

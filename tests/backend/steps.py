@@ -117,4 +117,6 @@ def alike(ours: Sequence[Any], eager: Sequence[Any], exact: Sequence[Any]) -> No
             continue
         error, own = ((t.double() - truth).abs().max().item() for t in (mine, other))
         scale = truth.abs().max().item()
-        assert error <= 4 * own + 1e-6 * scale + 1e-9 * max(tops), (i, error, own, scale)
+        # a sum whose terms cancel, as a bias's gradient before batch norm, is their rounding alone
+        rounding = 2e-7 * max(tops)
+        assert error <= 4 * own + 1e-6 * scale + rounding, (i, error, own, scale, max(tops))
