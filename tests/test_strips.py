@@ -340,3 +340,6 @@ def test_operands_of_wide_rows_that_start_anywhere() -> None:
     fast = fast_of(module, [x, y], way, SM_90)
     assert error(module, fast, x, y) < 1e-3
     assert error(module, fast, x, y.clone()) < 1e-3
+    for wide in (254, 100, 896):  # of tiles that do not overlap: too many more, one, whole sectors
+        x, y = torch.randn(1, 6, 4, wide + 2), torch.randn(1, 24, 2, wide)
+        assert error(module, fast, x, y) < 1e-3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 
 import pytest
@@ -42,12 +43,16 @@ def test_steps_of_a_model_with_batch_norm() -> None:
 
 
 def test_a_new_batch_size_compiles_nothing() -> None:
-    """With sizes that vary one graph each way serves all of them."""
+    """With sizes that vary one graph each way serves all of them.
+
+    Of two rows batch norm makes much of rounding: PyTorch's calls and Inductor are off as we are.
+    """
     calls = [[batch(rows, seed=rows)] for rows in (24, 24, 40, 7, 2)]
     torch._dynamo.utils.counters.clear()
-    found = check(Mlp(), calls, made=lambda m: compiled(m, dynamic=True, fullgraph=True))
+    made = functools.partial(compiled, dynamic=True, fullgraph=True)
+    found = check(Mlp(), calls, made=made, yardstick=True)
     assert [g.kind for g in found] == ["forward", "backward"]
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2  # ours, and the yardstick's
 
 
 def test_sizes_become_free_when_they_first_vary() -> None:

@@ -179,7 +179,8 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
           else finalize_row<false, kWhole>(l, computed, sums, at, joined, stage, lane);
         }
       } else if constexpr (S::kSectors) {
-        const TileOfRow tile{wide_of(t) == 0, wide_of(t) + kElements >= l.images.made_wide};
+        const bool apart = launch.step == Shape::kStripPlaces;  // tiles that do not overlap
+        const TileOfRow tile{apart || wide_of(t) == 0, apart || wide_of(t) + kElements >= l.images.made_wide};
         if (!l.aligned) finalize_row<false, kWhole>(l, body, sums, at, joined, stage, lane);
         else if (has_pairs(l)) store_sectors<true, kWhole>(l, body, sums, at, tile, stage, lane);
         else store_sectors<false, kWhole>(l, body, sums, at, tile, stage, lane);

@@ -46,9 +46,9 @@ StripLaunch strip_launch_of(Given, const ConvolutionLaunch& of, long count, cons
   const long wanted = blocks_of(4 * most, images * l.columns), least = 4 * Shape::kSpan * kPool;
   const long rows = blocks_of(blocks_of(high, wanted), kPool) * kPool;
   l.step = Shape::kStripPlaces;
-  if (S::kSectors && of.aligned && l.columns > 1) {
-    l.step -= kSector;
-    l.columns = static_cast<int>(blocks_of(wide - kSector, l.step));
+  if (S::kSectors && of.aligned && l.columns > 1 && (wide % kSector != 0 || of.images.places % kSector != 0)) {
+    const long overlapping = blocks_of(wide - kSector, l.step - kSector);
+    if ((overlapping - l.columns) * kTilesMore <= l.columns) l.step -= kSector, l.columns = static_cast<int>(overlapping);
   }
   l.high = high;
   l.rows = static_cast<int>(rows < least ? (least < high ? least : high) : rows);

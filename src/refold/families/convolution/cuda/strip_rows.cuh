@@ -122,7 +122,9 @@ template <class S, class W> struct StripStorage {
   alignas(8) uint64_t full[Shape::kSlots], empty[Shape::kSlots];
 };
 
-constexpr int kSector = 8;  // elements that memory takes together
+// refold/convolve.py has both as well (Convolution.has_split_sectors).
+constexpr int kSector = 8;     // elements that memory takes together
+constexpr int kTilesMore = 6;  // one tile of so many may be computed for their sake
 constexpr int kAlone = 7;  // of an image's row: it has all 128 places of a tile
 
 struct StripLaunch {

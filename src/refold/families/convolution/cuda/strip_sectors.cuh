@@ -1,10 +1,10 @@
 // A row of a strip's result, from registers to memory by whole sectors, for convolution_strips.cuh: of wide rows that start
 // anywhere.
 //
-// Why: memory takes 32 bytes together, and some of them cost more than all. Of rows of 1022 places, which begin in the
-// middle of a sector, an H100 took 5700 us, of 1024 places 3800 (level 1's 63 of KernelBench). Where a sector begins is
-// another place of each feature's row. So tiles overlap by a sector: a tile has 128 places, and of a feature the 120 from its
-// first whole sector on are stored. What is left at the ends of an image's row is stored by elements.
+// Why: memory is written in sectors of 32 bytes, and to write some bytes of one costs more than to write all. Of rows of 1022
+// places, which begin in the middle of a sector, an H100 took 5700 us, of 1024 places 3800 (level 1's 63 of KernelBench).
+// Where a sector begins is another place of each feature's row. So tiles overlap by a sector: a tile has 128 places, and of a
+// feature the 120 from its first whole sector on are stored. What is left at the ends of an image's row is stored by elements.
 //
 // A warp lays its features down in shared memory, each as far behind a sector's begin as it is in memory, and goes on with
 // the next products; TMA takes the sectors from there.
@@ -21,7 +21,7 @@ RF_FN bool has_pairs(const ConvolutionLaunch& l) {
   return l.aligned && l.images.places % 2 == 0 && l.images.made_wide % 2 == 0;
 }
 
-// Whether a tile is the first, and the last, of its row.
+// Whether a tile is the first, and the last, of its row; of tiles that do not overlap each is both.
 struct TileOfRow { bool first, last; };
 
 // A row of a strip's result, 16 features of a warp. kPairs: has_pairs. kWhole: no tile has features that there are not. acc:
