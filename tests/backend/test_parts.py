@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+import logging
+import threading
+from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from refold.backend import reports
+from refold.backend import loaded, reports
+from refold.backend.loaded import Operator, compile_ahead
 from refold.backend.report import collected
 
 from .steps import all_ours, check, compiled, parts_alone
@@ -121,3 +126,43 @@ def test_a_part_of_many_arguments() -> None:
             for call in calls:
                 torch.testing.assert_close(run(*call), model(*call), rtol=1e-4, atol=1e-5)
     assert all(g.parts and g.share == 1 for g in found), [str(g) for g in found]
+
+
+def test_no_text_of_all_that_an_operator_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor says what it makes of an operator; written with all that this reads, which doubles
+    with each operator in a chain, the compilation of a model of twelve layers came to no end."""
+    from torch._inductor import exc
+
+    def whole(target: Any, args: Any, kwargs: Any) -> str:
+        raise AssertionError(f"all that {target} reads was written")
+
+    logger = logging.getLogger("torch._inductor.graph")
+    before = logger.level
+    issue: Any = exc.OperatorIssue
+    monkeypatch.setattr(issue, "operator_str", staticmethod(whole))
+    logger.setLevel(logging.INFO)
+    try:
+        with parts_alone():
+            found = check(Looked(), [[numbers()]])
+    finally:
+        logger.setLevel(before)
+    assert all(g.parts for g in found)
+
+
+def test_kernels_of_parts_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once, even if one of them fails; texts that are alike are compiled once."""
+    both = threading.Barrier(2)
+    seen: list[str] = []
+
+    def compiled_text(text: str, keep: bool) -> None:
+        seen.append(text)
+        both.wait(timeout=60)  # no one comes alone
+        if text == "a":
+            raise RuntimeError("it cannot be compiled")
+
+    monkeypatch.setattr(loaded, "load_text", compiled_text)
+    monkeypatch.setattr(loaded.os, "sched_getaffinity", lambda _: {0, 1})
+    compile_ahead(Operator(name, "(Tensor a0) -> Tensor", 1, name[0]) for name in ("a", "b", "b2"))
+    assert sorted(seen) == ["a", "b"]
+    compile_ahead([Operator("c", "(Tensor a0) -> Tensor", 1, "c")])
+    assert "c" not in seen, "one alone is compiled where it is defined"

@@ -16,6 +16,7 @@ from torch._inductor.utils import BoxedBool
 from refold.backend import repro
 from refold.backend.accurate import Unmeasured, measured
 from refold.backend.graphs import Derived, derive, flops_of, held_by, opaque_flops
+from refold.backend.inductor import compile_inner
 from refold.backend.kept import Kept
 from refold.backend.loaded import Boxed, Declined, Operator, Unbuilt, load
 from refold.backend.options import BackendOptions
@@ -49,8 +50,6 @@ def chosen(
 ) -> tuple[Any, GraphReport, bool]:
     """What computes a graph, why it is that, and whether it may be kept: not where something
     failed, which the next process has to see."""
-    from torch._inductor.compile_fx import compile_fx_inner
-
     kind = "backward" if given.get("is_backward") else "forward"
     kind = "inference" if given.get("is_inference") else kind
     start = time.perf_counter()
@@ -81,7 +80,7 @@ def chosen(
             if captured:  # and once more for CUDA graphs, where it is chosen
                 run = _Inductors.of(_copied(ours.module), inputs, plain).run
             else:
-                run = inner = compile_fx_inner(ours.module, inputs, **given)
+                run = inner = compile_inner(ours.module, inputs, **given)
         except Exception as error:
             reason, lasting = _failed(module, metas, options, error), False
         beside = time.perf_counter() - start
@@ -105,7 +104,7 @@ def chosen(
     if run is None and captured:
         other = _Inductors.of(module, inputs, given)
     elif captured and ours is not None and ours.module is not None:
-        run = inner = compile_fx_inner(ours.module, inputs, **given)
+        run = inner = compile_inner(ours.module, inputs, **given)
     said["compiling"] = taken, beside + (0.0 if other is None else other.seconds)
     if run is None:
         assert other is not None
@@ -141,11 +140,9 @@ class _Inductors:
     def of(
         cls, module: torch.fx.GraphModule, inputs: Sequence[Any], given: Mapping[str, Any]
     ) -> _Inductors:
-        from torch._inductor.compile_fx import compile_fx_inner
-
         start = time.perf_counter()
         with _strides_kept():
-            run = compile_fx_inner(module, inputs, **given)
+            run = compile_inner(module, inputs, **given)
             return cls(run, _strides(), time.perf_counter() - start)
 
 

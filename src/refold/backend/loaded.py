@@ -5,15 +5,20 @@ All that a process needs for graphs that were compiled before; nothing here plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refold.emit.load import load_text
+from refold.runtime.library import _refold_ninja_on_path
 
 Boxed = Callable[[list[Any]], Any]
+AT_ONCE = 8  # compilers, each of which takes up to 1 GB of memory
 
 
 class Declined(Exception):
@@ -56,6 +61,22 @@ def load(text: str, held: Sequence[torch.Tensor] = (), captured: bool = False) -
 
     with_constants._boxed_call = True  # type: ignore[attr-defined]
     return with_constants
+
+
+def compile_ahead(operators: Iterable[Operator]) -> None:
+    """Compile the kernels of operators side by side, as many as there are processors, at most
+    `AT_ONCE`. `define` finds them compiled. What fails here fails there again and is told there."""
+    texts = dict.fromkeys(o.text for o in operators if o.name not in _defined)
+    if len(texts) < 2:
+        return
+
+    def compiled(text: str) -> None:
+        with contextlib.suppress(Exception):
+            load_text(text, keep=False)
+
+    workers = min(len(texts), len(os.sched_getaffinity(0)), AT_ONCE)
+    with _refold_ninja_on_path(), ThreadPoolExecutor(workers) as pool:
+        list(pool.map(compiled, texts))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ lies between parts is Inductor's: random numbers, look-ups, attention, convoluti
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,15 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from refold.backend.graphs import Derived, derive
-from refold.backend.loaded import Boxed, Declined, Operator, define, flat, trace_as
+from refold.backend.loaded import (
+    Boxed,
+    Declined,
+    Operator,
+    compile_ahead,
+    define,
+    flat,
+    trace_as,
+)
 from refold.backend.options import BackendOptions
 from refold.capture.aot import COPY, AotReader
 from refold.capture.owner import shows
@@ -50,6 +59,10 @@ class Part:
     derived: Derived
     captured: bool = False
 
+    @functools.cached_property
+    def operator(self) -> Operator:
+        return _operator(self)
+
     @property
     def gain(self) -> float:
         """Seconds."""
@@ -80,6 +93,7 @@ def parts_of(
         part = _part(module, nodes, options, captured)
         if part is not None and part.gain > 0 and part.derived.gains:
             found.append(part)
+    compile_ahead(part.operator for part in found)
     return found
 
 
@@ -96,11 +110,10 @@ def mixed(
 ) -> tuple[torch.fx.GraphModule, list[Operator]]:
     """The graph with an operator in the place of each part, and the operators. Raises Declined
     where kernels cannot be compiled."""
-    operators = [_operator(part) for part in parts]
-    made = {p: define(o) for p, o in zip(parts, operators, strict=True)}
+    made = {part: _defined(part) for part in parts}
     found = torch.fx.GraphModule(module, _replaced(module.graph, made))
     found.meta = dict(module.meta)
-    return found, operators
+    return found, [part.operator for part in parts]
 
 
 # --- regions --------------------------------------------------------------------------------------
@@ -228,7 +241,7 @@ def _needed(outputs: Sequence[Node], nodes: frozenset[Node]) -> set[Node]:
 
 def call_of(part: Part) -> Boxed:
     """A part's operator as a function of a list. Raises Unbuilt."""
-    target = define(_operator(part))
+    target = _defined(part)
 
     def call(args: list[Any]) -> Any:
         made = target(*part.given(args))
@@ -239,7 +252,7 @@ def call_of(part: Part) -> Boxed:
 
 # --- operators ------------------------------------------------------------------------------------
 def _operator(part: Part) -> Operator:
-    """The operator that computes a part, named by what it is."""
+    """The operator that computes a part, named by what it is; it is not defined by this."""
     kinds = ["Tensor" if _is_tensor(n) else "SymInt" for n in part.inputs]
     if len(kinds) > MOST:
         kinds = ["Tensor[]", "SymInt[]"]
@@ -250,10 +263,14 @@ def _operator(part: Part) -> Operator:
     layout = [_facts(n.meta["val"]) for n in part.outputs]
     what = text, signature, str(layout), part.captured
     digest = hashlib.sha256(repr(what).encode()).hexdigest()
-    made = Operator(f"part_{digest[:16]}", signature, len(part.outputs), text, part.captured)
-    define(made)
-    trace_as(made, _fake(part))
-    return made
+    return Operator(f"part_{digest[:16]}", signature, len(part.outputs), text, part.captured)
+
+
+def _defined(part: Part) -> Any:
+    """A part's operator, which PyTorch knows behind this. Raises Unbuilt."""
+    target = define(part.operator)
+    trace_as(part.operator, _fake(part))
+    return target
 
 
 def _facts(meta: torch.Tensor) -> tuple[Any, ...]:
