@@ -312,3 +312,24 @@ def test_sparse_gradients_are_inductors_and_no_failure() -> None:
     assert [g.reason for g in found if "failed" in g.reason] == []
     expected = torch.autograd.grad(model(*call).sum(), model.rows.weight)[0]
     torch.testing.assert_close(model.rows.weight.grad.to_dense(), expected.to_dense())
+
+
+def test_a_view_of_what_a_library_lays_out_in_its_own_way() -> None:
+    """As cuDNN gives an image channels last at times, where the graph was made of one that is
+    not: the view behind it was none, and nothing was measured."""
+    x, w = torch.randn(2, 3, 4, 4), torch.randn(5, 3, 1, 1)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.view.default(torch.conv2d(x, w), [2, 80])
+
+    def elsewhere(*args: Any) -> torch.Tensor:
+        return torch.ops.aten.convolution.default(*args).to(memory_format=torch.channels_last)
+
+    made = graph(function, x, w)
+    (node,) = (n for n in made.graph.nodes if n.target is torch.ops.aten.convolution.default)
+    node.target = elsewhere
+    made.recompile()
+    with FakeTensorMode():
+        node.meta["val"] = torch.empty(2, 5, 4, 4)
+    found = measured(made, boxed(function))
+    assert found.good and found.ratio == pytest.approx(1.0, abs=0.1)

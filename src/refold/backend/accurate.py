@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from refold.accuracy.errors import AGAIN, FACTOR, FACTOR_TF32, Error, error_of, meets, ratio_of
 from refold.backend.arguments import KINDS, drawn, laid
+from refold.backend.graphs import sizes_of
 from refold.backend.loaded import Boxed
 from refold.capture.aot import COPY, results_of
 
@@ -120,7 +121,7 @@ class _Measuring:
             # one after the other, and what is large waits in the host's memory
             truth = [_away(v) for v in self._run(_Exact(self.module).run, flats, torch.float64)]
             with _products(self.tf32):
-                eager = self._run(torch.fx.Interpreter(self.module).run, flats)
+                eager = self._run(_AsRecorded(self.module).run, flats)
         except (RuntimeError, NotImplementedError) as error:  # out of memory, above all
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise Unmeasured(said) from error
@@ -154,7 +155,33 @@ def _is_state(result: Any) -> bool:
     return index < len(returns) and returns[index].name in STATES
 
 
-class _Exact(torch.fx.Interpreter):
+class _AsRecorded(torch.fx.Interpreter):
+    """What calls give lies as it lay when the graph was made: libraries choose another layout for
+    an image at times, and of that a view that follows cannot be taken."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        made = super().run_node(n)
+        if n.op != "call_function":
+            return made
+        meta = n.meta.get("val")
+        if isinstance(made, (list, tuple)) and isinstance(meta, (list, tuple)):
+            return type(made)(map(_as_recorded, made, meta))
+        return _as_recorded(made, meta)
+
+
+def _as_recorded(made: Any, meta: Any) -> Any:
+    if not isinstance(made, torch.Tensor) or not isinstance(meta, torch.Tensor):
+        return made
+    shape, strides = sizes_of(meta.shape), sizes_of(meta.stride())
+    if tuple(made.shape) != tuple(shape) or 0 in strides:
+        return made
+    wide = [i for i, n in enumerate(shape) if n != 1]
+    if all(made.stride(i) == strides[i] for i in wide):
+        return made
+    return torch.empty_strided(shape, strides, dtype=made.dtype, device=made.device).copy_(made)
+
+
+class _Exact(_AsRecorded):
     """Each call in float64; one that there is not in float64 is made in float32."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
