@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from refold.backend import loaded, reports
+from refold.backend import choose, loaded, parts, reports
 from refold.backend.loaded import Operator, compile_ahead
 from refold.backend.report import collected
+from refold.measure import Timing
 
 from .steps import all_ours, check, compiled, parts_alone
 
@@ -166,3 +167,43 @@ def test_kernels_of_parts_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPa
     assert sorted(seen) == ["a", "b"]
     compile_ahead([Operator("c", "(Tensor a0) -> Tensor", 1, "c")])
     assert "c" not in seen, "one alone is compiled where it is defined"
+
+
+class Attention(nn.Module):
+    """Attention by products, without a softmax: no pattern of Inductor's makes one call of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (p.unflatten(-1, (2, 16)).transpose(1, 2) for p in self.qkv(x).chunk(3, -1))
+        y = (q @ k.mT / 40).relu() @ v
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("gains", [True, False])
+def test_parts_between_batches_where_all_is_slower(
+    monkeypatch: pytest.MonkeyPatch, gains: bool
+) -> None:
+    """What loses as a whole is tried without its attention, which is Inductor's then."""
+    ratios = iter([0.5, 2.0 if gains else 0.9])
+
+    def timed(*args: Any) -> Timing:
+        ratio = next(ratios)
+        return Timing(1.0, 1 / ratio, ratio, ratio, ratio, 9)
+
+    monkeypatch.setattr(choose, "timed", timed)
+    monkeypatch.setattr(parts, "CALLED", -1.0)
+    torch.manual_seed(0)
+    model, x = Attention(), torch.randn(3, 10, 32)
+    with all_ours(), collected() as found, torch.no_grad():
+        got = compiled(model, options={"measure": True})(x)
+        torch.testing.assert_close(got, model(x))
+    assert next(ratios, None) is None
+    (graph,) = found
+    second = "measured 2.00" if gains else "measured 0.90"
+    assert graph.reason.startswith(second), graph.reason
+    assert "with them measured 0.50" in graph.reason
+    assert (graph.by, graph.parts) == (("refold", 2) if gains else ("inductor", 0))
+    assert not gains or 0 < graph.share < 1

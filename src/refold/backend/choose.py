@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,14 @@ from torch._inductor.utils import BoxedBool
 
 from refold.backend import repro
 from refold.backend.accurate import Unmeasured, measured
-from refold.backend.graphs import Derived, derive, flops_of, held_by, opaque_flops
+from refold.backend.graphs import (
+    Derived,
+    derive,
+    flops_of,
+    has_batches,
+    held_by,
+    opaque_flops,
+)
 from refold.backend.inductor import compile_inner
 from refold.backend.kept import Kept
 from refold.backend.loaded import Boxed, Declined, Operator, Unbuilt, load
@@ -52,60 +60,32 @@ def chosen(
     failed, which the next process has to see."""
     kind = "backward" if given.get("is_backward") else "forward"
     kind = "inference" if given.get("is_inference") else kind
-    start = time.perf_counter()
     metas = _metas(module)
     captured, plain = _captured(given, metas), given
     if captured:  # for what is timed while compiling: a CUDA graph is made for the user's memory
         plain = dict(given) | {"cudagraphs": BoxedBool(False)}
     check = _Check(options, kind, _parameters(module, kind, given))
-    flops, ours, reason, lasting = 0.0, None, "", True
-    run: Any = None
-    said: dict[str, Any] = {}
-    try:
-        with torch.utils._python_dispatch._disable_current_modes():
-            flops = flops_of(module.graph)
-            ours = _ours(options, module, flops, check, captured)
-            said |= ours.facts
-            run = ours.run
-    except Declined as why:
-        reason, lasting = str(why), not isinstance(why, Unbuilt)
-    except Exception as error:  # whatever it is, PyTorch's own code is there
-        reason, lasting = _failed(module, metas, options, error), False
-    said |= {"flops": flops}
-    taken, beside = time.perf_counter() - start, 0.0
-    inner: Any = None
-    if ours is not None and ours.module is not None:
-        start = time.perf_counter()
-        try:
-            if captured:  # and once more for CUDA graphs, where it is chosen
-                run = _Inductors.of(_copied(ours.module), inputs, plain).run
-            else:
-                run = inner = compile_inner(ours.module, inputs, **given)
-        except Exception as error:
-            reason, lasting = _failed(module, metas, options, error), False
-        beside = time.perf_counter() - start
-    reason = reason or "it gains by price"
-    other = None
-    if run is None or options.measure:
-        again = captured or run is not None  # it is read once more
+    graph = _Graph(options, module, inputs, plain, metas, check, captured)
+    tried = graph.tried()
+    taken, beside, other = tried.taken, tried.beside, None
+    if tried.run is None or options.measure:
+        again = captured or tried.run is not None  # it is read once more
         other = _Inductors.of(_copied(module) if again else module, inputs, plain)
-    if run is not None and other is not None:
-        try:
-            with torch.utils._python_dispatch._disable_current_modes():
-                timing = timed(run, other.run, module, check.parameters)
-            said["ratio"] = timing.ratio
-            reason = f"measured {timing.ratio:.2f} times as fast as Inductor's"
-            if not is_faster(timing):
-                run = None
-                reason += f", {timing.low:.2f} in a quarter of the pairs" * (timing.ratio > 1)
-        except Exception as error:  # out of memory above all: the price decides
-            reason = f"by price; it could not be timed: {_first_line(error)}"
-            lasting = False
+        beside += other.seconds
+    if tried.run is not None and other is not None:
+        tried = graph.faster(tried, other)
+        if tried.run is None and has_batches(module):
+            second = graph.tried(apart=True)
+            taken, beside = taken + second.taken, beside + second.beside
+            if second.run is not None:
+                tried = graph.faster(second, other, tried.reason)
+    ours, run, reason, lasting = tried.ours, tried.run, tried.reason, tried.lasting
+    said, inner = tried.said, None if captured else tried.run
     if run is None and captured:
         other = _Inductors.of(module, inputs, given)
     elif captured and ours is not None and ours.module is not None:
         run = inner = compile_inner(ours.module, inputs, **given)
-    said["compiling"] = taken, beside + (0.0 if other is None else other.seconds)
+    said["compiling"] = taken, beside
     if run is None:
         assert other is not None
         _tell(other.strides)
@@ -126,6 +106,84 @@ def chosen(
         run, report, text=ours.text, held=held_by(module), strides=laid, aloud=options.report
     )
     return kept, report, lasting
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """What may compute a graph. run: None where that is Inductor's, for the reason. lasting:
+    whether it is so in another process, too. taken, beside: seconds of ours and of Inductor."""
+
+    ours: _Ours | None
+    run: Any
+    reason: str
+    lasting: bool
+    said: dict[str, Any]
+    taken: float = 0.0
+    beside: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """A graph while it is chosen. given: to Inductor, for what is timed. captured: whether a CUDA
+    graph will be made of it."""
+
+    options: BackendOptions
+    module: torch.fx.GraphModule
+    inputs: Sequence[Any]
+    given: Mapping[str, Any]
+    metas: Sequence[Any]
+    check: _Check
+    captured: bool
+
+    def tried(self, apart: bool = False) -> _Tried:
+        """Ours by price; apart: in parts between batches of products."""
+        start = time.perf_counter()
+        flops, ours, reason, lasting = 0.0, None, "it gains by price", True
+        run: Any = None
+        try:
+            with torch.utils._python_dispatch._disable_current_modes():
+                flops = flops_of(self.module.graph)
+                ours = _ours(self, flops, apart)
+                run = ours.run
+        except Declined as why:
+            reason, lasting = str(why), not isinstance(why, Unbuilt)
+        except Exception as error:  # whatever it is, PyTorch's own code is there
+            reason, lasting = self._failed(error), False
+        said = {**({} if ours is None else ours.facts), "flops": flops}
+        taken, beside = time.perf_counter() - start, 0.0
+        if ours is not None and ours.module is not None:
+            start = time.perf_counter()
+            try:
+                if self.captured:  # and once more for CUDA graphs, where it is chosen
+                    run = _Inductors.of(_copied(ours.module), self.inputs, self.given).run
+                else:
+                    run = compile_inner(ours.module, self.inputs, **self.given)
+            except Exception as error:
+                reason, lasting = self._failed(error), False
+            beside = time.perf_counter() - start
+        return _Tried(ours, run, reason, lasting, said, taken, beside)
+
+    def faster(self, tried: _Tried, other: _Inductors, before: str = "") -> _Tried:
+        """The same where it is faster than Inductor's; else without a function that runs. before:
+        what was said of another way."""
+        said, lasting, run = dict(tried.said), tried.lasting, tried.run
+        try:
+            with torch.utils._python_dispatch._disable_current_modes():
+                timing = timed(run, other.run, self.module, self.check.parameters)
+            said["ratio"] = timing.ratio
+            reason = f"measured {timing.ratio:.2f} times as fast as Inductor's"
+            if not is_faster(timing):
+                run = None
+                reason += f", {timing.low:.2f} in a quarter of the pairs" * (timing.ratio > 1)
+            if before:
+                reason += f" between batches of products; with them {before}"
+        except Exception as error:  # out of memory above all: the price decides
+            reason = f"by price; it could not be timed: {_first_line(error)}"
+            lasting = False
+        return dataclasses.replace(tried, run=run, reason=reason, lasting=lasting, said=said)
+
+    def _failed(self, error: Exception) -> str:
+        return _failed(self.module, self.metas, self.options, error)
 
 
 @dataclass(frozen=True)
@@ -205,17 +263,13 @@ def _captured(given: Mapping[str, Any], metas: Sequence[Any]) -> bool:
     return on_gpu and bool(given.get("cudagraphs"))
 
 
-def _ours(
-    options: BackendOptions,
-    module: torch.fx.GraphModule,
-    flops: float,
-    check: _Check,
-    captured: bool,
-) -> _Ours:
+def _ours(asked: _Graph, flops: float, apart: bool) -> _Ours:
     """The whole graph where that gains by price, or else its parts that do and that are accurate;
-    parts alone where CUDA graphs are made of it, which Inductor does. Raises Declined."""
+    parts alone where CUDA graphs are made of it, which Inductor does, and between batches of
+    products. Raises Declined."""
+    options, module, check, captured = asked.options, asked.module, asked.check, asked.captured
     try:
-        if captured:
+        if captured or apart:
             raise Declined("it gains nothing by price")
         derived = derive(module.graph, options)
         reason = "it gains nothing by price"
@@ -232,7 +286,7 @@ def _ours(
     except Declined as why:
         reason = str(why)
     parts, errors, words = [], [], dict.fromkeys([""])
-    for part in parts_of(module, options, captured):
+    for part in parts_of(module, options, captured, apart):
         checked = check.of(part.graph, call_of(part))
         if not checked.good:
             reason = checked.said

@@ -105,6 +105,24 @@ def held_by(graph: torch.fx.GraphModule) -> tuple[torch.Tensor, ...]:
     return tuple(_attribute(graph, str(path)) for path in held)
 
 
+def is_product(node: torch.fx.Node) -> bool:
+    return is_batch(node) or node.target in _calls("mm", "addmm", "mv", "addmv")
+
+
+def has_batches(module: torch.fx.GraphModule) -> bool:
+    """Whether there are batches of products in a graph, and products beside them."""
+    batches = [is_batch(n) for n in module.graph.nodes if is_product(n)]
+    return any(batches) and not all(batches)
+
+
+def is_batch(node: torch.fx.Node) -> bool:
+    return node.target in _calls("bmm", "baddbmm")
+
+
+def _calls(*names: str) -> list[Any]:
+    return [getattr(torch.ops.aten, name).default for name in names]
+
+
 def flops_of(graph: torch.fx.Graph) -> float:
     """FLOPs of a graph's products, convolutions and attention."""
     return sum(_flops(n) for n in graph.nodes)

@@ -18,7 +18,7 @@ import torch
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from refold.backend.graphs import Derived, derive
+from refold.backend.graphs import Derived, derive, is_batch, is_product
 from refold.backend.loaded import (
     Boxed,
     Declined,
@@ -78,15 +78,19 @@ class Part:
 
 
 def parts_of(
-    module: torch.fx.GraphModule, options: BackendOptions, captured: bool = False
+    module: torch.fx.GraphModule,
+    options: BackendOptions,
+    captured: bool = False,
+    apart: bool = False,
 ) -> list[Part]:
     """The parts of a graph that gain by price. captured: they will run in CUDA graphs, which
-    Inductor makes: there all of a graph is a part, if it can be."""
+    Inductor makes: there all of a graph is a part, if it can be. apart: batches of products, as in
+    attention, stand between parts."""
     found = []
     try:
-        if captured and (whole := _whole(module, options)) is not None:
+        if captured and not apart and (whole := _whole(module, options)) is not None:
             return [whole]
-        regions = [*_regions(module)]
+        regions = [*_regions(module, apart)]
     except CaptureError:
         return []
     for nodes in regions:
@@ -155,8 +159,10 @@ class _Supported(OperatorSupportBase):
         return node in self.nodes
 
 
-def _regions(module: torch.fx.GraphModule) -> Iterator[frozenset[Node]]:
+def _regions(module: torch.fx.GraphModule, apart: bool) -> Iterator[frozenset[Node]]:
     known = _Known(module.graph).known_nodes()
+    if apart:
+        known = {n for n in known if not is_batch(n)}
     known -= {n for n in known if n.target is operator.getitem and n.args[0] not in known}
     if not any(map(is_product, known)):
         return
@@ -167,11 +173,6 @@ def _regions(module: torch.fx.GraphModule) -> Iterator[frozenset[Node]]:
         nodes = frozenset(partition.nodes)
         if any(map(is_product, nodes)):
             yield nodes
-
-
-def is_product(node: Node) -> bool:
-    names = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv")
-    return node.target in [getattr(torch.ops.aten, name).default for name in names]
 
 
 def _part(
