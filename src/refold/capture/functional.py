@@ -11,13 +11,16 @@ import torch
 from torch.export import ExportedProgram
 
 from refold.capture.draws import draws
+from refold.capture.statistics import kept_buffers, with_results
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
     """The program without writes, every ATen op whole."""
     _write_nothing(program.graph)
-    if all(node.op != "get_attr" and _stays(node) for node in program.graph.nodes):
-        return program
+    written = kept_buffers(program)
+    others = (n for n in program.graph.nodes if n.op == "get_attr" or not _stays(n))
+    if all(n in written for n in others):
+        return with_results(program, written) if written else program
     made: ExportedProgram = program.run_decompositions({})
     return made
 
