@@ -246,3 +246,26 @@ def test_what_forward_does_not_read_may_change(fast):
         agrees(fast)
     finally:
         del Net.created
+
+
+@pytest.mark.parametrize("part", ["all of it", "a parameter"])
+def test_what_has_no_memory_is_read_by_no_kernel(fast, part):
+    """A tensor on the meta device stands, as one of the CPU does, on a device of no number."""
+    moved = fast if part == "all of it" else fast.head
+    state = {k: v.clone() for k, v in fast.state_dict().items()}
+    moved.to("meta")
+    x = torch.randn(9, WIDTH)
+    with torch.no_grad():
+        for given in (x, x.to("meta")):
+            raised = []
+            for one in (twin.original(fast), fast):
+                try:
+                    assert one(given).is_meta
+                    raised.append(None)
+                except Exception as error:
+                    raised.append((type(error), str(error)))
+            assert raised[0] == raised[1]
+    moved.to_empty(device="cpu")
+    fast.load_state_dict(state)
+    agrees(fast)
+    assert refold.status(fast).fast

@@ -126,7 +126,8 @@ def _refold_tensors_misfit(
             return f"{name} is a {type(t).__name__}"
         if type(t) not in (torch.Tensor, torch.nn.Parameter):
             return f"{name} is a {type(t).__name__}"
-        if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
+        there = t.get_device() == device and (t.is_cpu or device >= 0)  # -1: of others, too (meta)
+        if t.shape != shape or t.dtype is not dtype or not there:
             return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
         if t.layout is not torch.strided or t.is_neg():
             return f"{name} is not a plain dense tensor"
