@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import refold
+from refold.capture import CaptureError, capture
 
 MODES = {"inference": torch.inference_mode, "no grad": torch.no_grad, "grad": torch.enable_grad}
 
@@ -68,3 +69,32 @@ def test_results_are_of_the_mode_that_forward_enters(kind):
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     if kind is not Mixed:
         assert refold.status(fast).fast
+
+
+class WithGradients(Net):
+    @torch.enable_grad()
+    def forward(self, x):
+        return super().forward(x)
+
+
+class Marked(Net):
+    def forward(self, x):
+        return super().forward(x).detach().requires_grad_()
+
+
+@pytest.mark.parametrize("kind", [WithGradients, Marked])
+def test_results_that_forward_gives_gradients_are_not_captured(kind):
+    with pytest.raises(CaptureError, match="makes results with gradients"):
+        capture(kind().eval(), [torch.randn(4, 32)], training=False)
+
+
+def test_what_wants_gradients_later_has_them():
+    """Frozen, a forward that turns gradients on makes none."""
+    module, x = WithGradients().eval().requires_grad_(False), torch.randn(4, 32)
+    fast = refold.optimize(module, x, measure=False)
+    with torch.no_grad():
+        assert of_kind(fast(x)) == of_kind(module(x))
+        assert refold.status(fast).fast
+        for given, wanted in ((x.clone().requires_grad_(), False), (x, True)):
+            module.requires_grad_(wanted)
+            assert fast(given).requires_grad and module(given).requires_grad

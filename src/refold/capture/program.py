@@ -127,6 +127,10 @@ class Flat(torch.nn.Module):
             for (path, name), value in watch.assigned.items()
         }
         vars(self)["trees"] = tree, assigned
+        held = {id(t) for t in (*tensors, *module.parameters())}
+        made = [t for t in apart.leaves if isinstance(t, torch.Tensor) and id(t) not in held]
+        if any(t.requires_grad for t in made):
+            raise CaptureError("forward makes results with gradients, whatever its caller asks for")
         kinds = {t.is_inference() for t in apart.leaves if isinstance(t, torch.Tensor)}
         if len(kinds) > 1:
             raise CaptureError("forward makes some of its results in inference mode, others not")

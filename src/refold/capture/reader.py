@@ -83,9 +83,12 @@ class Reader(Calls):
             queries["torch.get_default_dtype()"] = torch.get_default_dtype()
         if watch.history:
             queries["torch.is_grad_enabled()"] = False
+        if watch.history or watch.graded:
             paths = [f.path for f in fields if f.shape is not None]
             for path, tensor in zip(paths, self._tensors(), strict=True):
                 queries[f"{path}.requires_grad"] = tensor.requires_grad
+        for path, tensor in self.module.named_parameters() if watch.graded else ():
+            queries[f"{attribute(path)}.requires_grad"] = tensor.requires_grad
         containers = tuple(self.arguments.containers)
         trees = [c.tree for c in containers if not c.starred] + [result, *assigned.values()]
         captured = Captured(

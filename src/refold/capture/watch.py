@@ -56,7 +56,8 @@ class Watch:
     it read before. reads_mode: whether a module's mode was asked for where it may matter. queries:
     PyTorch's settings that were asked for, as text, and their values. layout: whether strides were
     asked for. history: whether gradients' marks on tensors were asked for. inference: whether the
-    results are tensors of inference mode, which forward itself enters.
+    results are tensors of inference mode, which forward itself enters. graded: whether forward
+    turns gradients on.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -73,7 +74,7 @@ class Watch:
         self.reads_mode = False
         self.queries: dict[str, Any] = {}
         self.layout = False
-        self.history = self.inference = False
+        self.history = self.inference = self.graded = False
         self.problem: CaptureError | None = None
         self._read: set[tuple[str, str]] = set()
 
@@ -333,6 +334,8 @@ class _Layouts(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name == "__get__":
             name = getattr(getattr(function, "__self__", None), "__name__", "")
+        if name == "_set_grad_enabled" and args == (True,) and not torch.is_grad_enabled():
+            self.watch.graded = True
         if name in _NUMBERS and args and type(args[0]) in (torch.Tensor, torch.nn.Parameter):
             self.watch.problem = CaptureError(VALUES)  # no trace of it is in the program
         if name in _ASKS and not _is_torchs(_caller(1)):
