@@ -13,9 +13,10 @@ from torch.nn import functional as F
 
 from agree import double, oracle_of, tensors
 from refold import accuracy, introspect, pipeline
+from refold.accuracy import samples
 from refold.capture import Example, capture, widen
-from refold.derive import Options
-from refold.devices import DeviceModel
+from refold.derive import Options, captures, derive
+from refold.devices import DEVICES, DeviceModel
 from refold.emit.load import load_text
 from refold.engine import optimize
 from refold.planner import PlanPricer
@@ -345,3 +346,18 @@ def test_bfloat16_is_held_to_its_own_precision() -> None:
     meter, graph = meter_of(module, torch.randn(32, 40).bfloat16())
     _, found = meter.accurate(lambda no: optimize(graph, CPU, banned=no))
     assert found.skipped is None and not found.banned
+
+
+def test_eager_is_asked_once_for_all_derivations_of_a_module(monkeypatch):
+
+    module, x = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)), torch.randn(32, 8)
+    asked, real = [], samples._eager
+    monkeypatch.setattr(samples, "_eager", lambda *given: (asked.append(given), real(*given))[1])
+    device, options = DeviceModel(DEVICES["cpu"]), Options(measure=False)
+    known, captured = {}, captures(module, [x])
+    first = derive(module, [x], device, options, captured, known)
+    count = len(asked)
+    assert count and known.keys() == {"train", "eval"}
+    again = derive(module, [x], device, options, captured, known)
+    assert len(asked) == count
+    assert [d.mode.accuracy for d in again] == [d.mode.accuracy for d in first]

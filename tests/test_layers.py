@@ -12,6 +12,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "refold"
 ORDER = [
     "logs",
+    "meanwhile",
     "contract",
     "ir",
     "runtime",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import warnings
 from typing import Any
 
 import pytest
@@ -197,3 +198,22 @@ def test_what_a_capture_does_without_is_there_again(collects: bool, fails: bool)
         gc.enable()
     assert {(False, True)} == NOTED
     assert vars(config) == before
+
+
+class _Spread(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.var(-1, keepdim=True) * 2 + torch.tanh(x).sum(-1, keepdim=True)
+
+
+def test_only_the_users_own_calls_warn() -> None:
+    """The variance of one column has no degree of freedom, and PyTorch warns of it."""
+    model = _Spread().eval()
+    with warnings.catch_warnings(record=True) as at_once, torch.no_grad():
+        warnings.simplefilter("always")
+        fast = refold.optimize(model, torch.randn(8, 1), measure=False)
+    assert not [w for w in at_once if "degrees" in str(w.message)]
+    with warnings.catch_warnings(record=True) as later, torch.no_grad():
+        warnings.simplefilter("always")
+        assert fast(torch.randn(4, 1)).isnan().all()
+        fast(torch.randn(4, 1, 1))  # another form, which gets kernels here
+    assert len([w for w in later if "degrees" in str(w.message)]) <= 2

@@ -21,6 +21,7 @@ from refold.ir import Node
 from refold.ir.graph import draws_of
 from refold.ir.seeds import undrawn
 from refold.layouts import images_in_channels, with_orders, with_other_layouts
+from refold.meanwhile import uncollected, unwarned
 from refold.plan import ExternCall, Plan
 from refold.planner import PlanPricer
 
@@ -85,7 +86,7 @@ def captures(
 ) -> Modes:
     """What is captured of a module, or why it is not: of both modes in one, if they do the same,
     else of training first. It knows nothing of a device. as_it_is: see `Options`."""
-    with undrawn():
+    with undrawn(), uncollected(), unwarned():
         return _captures(module, example, as_it_is)
 
 
@@ -107,18 +108,23 @@ def _captures(module: torch.nn.Module, example: Example | Sequence[Any], as_it_i
     return tuple(captured)
 
 
+@uncollected()
+@unwarned()
 def derive(
     module: torch.nn.Module,
     example: Example | Sequence[Any],
     device: DeviceModel,
     options: Options,
     captured: Modes | None = None,
+    meters: dict[str, Meter] | None = None,
 ) -> tuple[Derivation, ...]:
     """Capture, rewrite and plan each mode; one derivation where both modes are one function.
 
-    example: a call, or its positional arguments. captured: what `captures` gave for them.
+    example: a call, or its positional arguments. captured: what `captures` gave for them. meters:
+    what measured their rewritings before, by mode; those that are made are added.
     """
-    budget = _Budget(device, options, module, Example.of(example))
+    known = {} if meters is None else meters
+    budget = _Budget(device, options, module, Example.of(example), known)
     captured = captured or captures(module, example, options.as_it_is)
     if len(captured) == 1:
         return (_derived("both", captured[0], budget),)
@@ -144,6 +150,7 @@ class _Budget:
     options: Options
     module: torch.nn.Module
     example: Example
+    meters: dict[str, Meter]
 
     @property
     def own(self) -> int:
@@ -177,7 +184,9 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
     last = all(c.images_last) and bool(c.images_last)
     measures = None
     if budget.options.accuracy:
-        measures = Meter(budget.module, budget.example, c, wide.graph)
+        known = budget.meters.get(name)
+        measures = known.again() if known else Meter(budget.module, budget.example, c, wide.graph)
+        budget.meters[name] = measures
     try:
         optimized, plan, accuracy = _planned(wide, dtype, budget, images, last, measures, 0.0)
     except Inaccurate as error:

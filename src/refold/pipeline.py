@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,9 +52,8 @@ _MOST_TIMED_ON_GPU = 3  # convolutions where nobody asked for it: each is compil
 class Result:
     """What optimizing a module gave.
 
-    text: the emitted file, or None where every mode keeps the original forward. seconds: algebra,
-    plan and emission together, compilation aside. by_timing: whether times on the device at hand
-    chose among kernels.
+    text: the emitted file, or None where every mode keeps the original forward. seconds: without
+    compilation. by_timing: whether times on the device at hand chose among kernels.
     """
 
     text: str | None
@@ -159,7 +159,8 @@ def written(
     device = with_convolutions(device, options)
     captured = captures(module, example, options.as_it_is)
     first = None if device.convolutions is None else Noted(device.convolutions)
-    derivations = derive(module, example, replace(device, convolutions=first), options, captured)
+    derived = partial(derive, module, example, options=options, captured=captured, meters={})
+    derivations = derived(replace(device, convolutions=first))
     by_timing = False
     if options.convolutions == "timed" or (options.convolutions == "auto" and options.tune):
         table = timed_convolutions(target, device, derivations, options, progress)
@@ -167,7 +168,7 @@ def written(
             by_timing = True
             device = replace(device, convolutions=table)
             if first is None or not first.alike(table):
-                derivations = derive(module, example, device, options, captured)
+                derivations = derived(device)
     if options.tune and target.device == "cuda":
         progress("timing ways to cut the products")
         cut = tune(target, device, derivations, progress)
@@ -232,8 +233,8 @@ def timed_convolutions(
     """Which of a model's convolutions our kernels compute, as timing at hand says; None for none of
     them. Where timing fails, what is known is used.
 
-    derivations: with the device as it is. options: tune says whether to time what is not known.
-    Where nothing else was asked, a rule decides of what is not timed.
+    derivations: with the device as it is. options: tune says whether to time what is not known;
+    by default a rule decides of the rest.
     """
     on_cpu = device.device.toolchain == "cpp"
     plans = [d.mode.plan for d in derivations if d.mode.plan is not None]
@@ -246,9 +247,7 @@ def timed_convolutions(
     def build(
         module: torch.nn.Module, x: torch.Tensor, algorithm: Algorithm | None
     ) -> torch.nn.Module:
-        one = replace(
-            device, convolutions=None if algorithm is None else lambda convolution: algorithm
-        )
+        one = replace(device, convolutions=None if algorithm is None else lambda c: algorithm)
         with capturing:
             found = derive(module, [x], one, Options(accuracy=False))
             text = _emit(module, "# Model is Sequential.", "Sequential", found, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -81,6 +82,12 @@ class Meter:
             self.samples = samples_of(module, example, captured, graph)
         except Unmeasured as reason:
             self.skipped = str(reason)
+
+    def again(self) -> Meter:
+        """For rewritings from the start, with what eager makes of the samples as it is known."""
+        other = copy.copy(self)
+        other.banned = []
+        return other
 
     def accurate(self, rewrite: Rewriting) -> tuple[Optimized, Accuracy]:
         """The first rewriting that meets the bar, and what was measured.

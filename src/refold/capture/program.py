@@ -9,7 +9,6 @@ will do.
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import itertools
 import logging
@@ -36,6 +35,7 @@ from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import AtOnce, check_sizes
 from refold.capture.values import Axes, Axis, Bound, CaptureError, Equal, SizeError
 from refold.capture.watch import Watch
+from refold.meanwhile import uncollected
 
 INNER = "inner"  # under this name the module lies in what is exported
 
@@ -161,20 +161,17 @@ def _set(module: torch.nn.Module, name: str, value: Any) -> Any:
 
 @contextlib.contextmanager
 def _lean() -> Iterator[None]:
-    """Without what takes a quarter of a capture: to look for garbage among what a trace makes,
-    nearly all of which it needs to its end, and to note where in Python each node was made, which
-    nobody asks for."""
-    collects, noted = gc.isenabled(), vars(fx_config).get("do_not_emit_stack_traces")
-    gc.disable()
+    """Without what takes a quarter of a capture: to look for garbage, and to note where in Python
+    each node was made, which nobody asks for."""
+    noted = vars(fx_config).get("do_not_emit_stack_traces")
     if noted is not None:
         fx_config.do_not_emit_stack_traces = True
     try:
-        yield
+        with uncollected():
+            yield
     finally:
         if noted is not None:
             fx_config.do_not_emit_stack_traces = noted
-        if collects:
-            gc.enable()
 
 
 def exported(

@@ -59,7 +59,8 @@ class Reader(Calls):
         outputs, result, assigned = Results(self).read()
         if not outputs:
             raise CaptureError("nothing to rewrite or to fuse: forward returns what it is given")
-        read = draws_of(topological(o.value for o in outputs))
+        everything = topological(o.value for o in outputs)
+        read = draws_of(everything)
         if len(read) != len(self.made.drawn) or self.number != len(read):
             raise CaptureError("forward draws random numbers of which nothing follows")
         dims = [d for f in fields for d in f.shape or () if isinstance(d, Sym)]
@@ -70,7 +71,7 @@ class Reader(Calls):
             if name in names:
                 upper = int(bound.upper) if bound.upper.is_Integer else None
                 ranges[name] = (max(2, int(bound.lower)), upper)
-        used = {n["name"] for o in outputs for n in topological([o.value]) if n.op == "constant"}
+        used = {n["name"] for n in everything if n.op == "constant"}
         constants = {
             k: v
             for k, v in ((without_inner(k), v) for k, v in self.program.constants.items())

@@ -87,7 +87,7 @@ def _made_of(value: Node, source: Node) -> bool:
         n = stack.pop()
         if n is source:
             return True
-        if n not in seen:
+        if n not in seen and n.depth > source.depth:
             seen.add(n)
             stack.extend(n.inputs)
     return False

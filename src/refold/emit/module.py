@@ -34,6 +34,7 @@ from refold.ir import Dim, Kind, Node, Sym
 from refold.ir.graph import topological
 from refold.ir.literals import bare
 from refold.ir.op import Contraction, Rounding
+from refold.meanwhile import uncollected
 from refold.plan import ExternCall, Fold, Plan
 
 
@@ -106,6 +107,7 @@ class Emission:
     title: str
 
 
+@uncollected()
 def emit(emission: Emission, target: Target) -> str:
     """The text of the file. Stable: the same emission gives the same text."""
     live = [m for m in emission.modes if m.plan is not None]

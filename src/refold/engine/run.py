@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from refold.engine.egraph import EGraph
@@ -14,6 +12,7 @@ from refold.engine.normalise import Ban, Rewrite, normalise
 from refold.engine.saturate import Budget, merge, saturate
 from refold.ir import Graph, Node
 from refold.ir.graph import draws_of
+from refold.meanwhile import uncollected
 from refold.price import Pricer
 from refold.rules import EXACT, RULES, Exact, Rule
 
@@ -39,24 +38,11 @@ class Optimized:
     rewrites: tuple[Rewrite, ...] = ()
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Python's search for garbage in rings is put off: a search makes many nodes and no rings of
-    them, and of a network of 6,000 ops it took a fifth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 # How many graphs the search ends with, beside the original, of which plans are made and priced.
 LAST = 8
 
 
-@_uncollected()
+@uncollected()
 def optimize(
     graph: Graph,
     pricer: Pricer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
@@ -23,6 +23,7 @@ class Node:
 
     `shape` is padded with leading ones to rank 5 (values of higher rank pass between opaque calls
     only). Equality is identity: `make` and `leaf` return the same object for the same arguments.
+    `depth` is how many ops one after the other lead to it at most: what it is made of has less.
     """
 
     op: str
@@ -30,6 +31,11 @@ class Node:
     attrs: tuple[tuple[str, Attr], ...]
     shape: Shape
     dtype: torch.dtype
+    depth: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        depth = 1 + max([i.depth for i in self.inputs], default=-1)
+        object.__setattr__(self, "depth", depth)
 
     def __getitem__(self, name: str) -> Any:
         for key, value in self.attrs:

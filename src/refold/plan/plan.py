@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -228,9 +229,9 @@ class Plan:
     def outputs(self) -> tuple[Output, ...]:
         return self.graph.outputs
 
-    @property
-    def groups(self) -> list[Group]:
-        return [s for s in self.steps if isinstance(s, Group)]
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Group))
 
 
 def counters(graph: Graph) -> Iterator[tuple[Node, Node]]:
