@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from refold.contract import load
 from refold.judge.ask.request import asked
+from refold.judge.tests.once import shapes
 from refold.judge.verdict import begin, facts
 
 
@@ -49,3 +51,22 @@ def test_of_large_weights_few_samples_are_called(
 )
 def test_what_is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], dense: bool) -> None:
     assert facts.dense(shape, strides) is dense
+
+
+@pytest.mark.parametrize(
+    ("given", "other", "seldom"),
+    [
+        ([(6, 8)], [(0, 8)], True),
+        ([(6, 8)], [(1, 8)], False),
+        ([(6, 8), (6, 8)], [(6, 1), (6, 8)], True),
+        ([(6, 8), (6, 8)], [(6, 1), (6, 1)], False),
+        ([(6, 8), (6, 8)], [(1, 8), (1, 8)], False),
+        ([(6, 8), (8, 4)], [(6, 1), (8, 4)], False),
+    ],
+)
+def test_which_shapes_may_be_refused(
+    given: list[tuple[int, ...]], other: list[tuple[int, ...]], seldom: bool
+) -> None:
+    """No samples, or one row of one input alone for all of another: a kernel may refuse these."""
+    before, behind = ([torch.zeros(size) for size in sizes] for sizes in (given, other))
+    assert shapes.seldom(before, behind) is seldom

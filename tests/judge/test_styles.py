@@ -9,6 +9,8 @@ import pytest
 from judge_paths import HERE, REFERENCES
 
 from refold.judge import Limits, judge
+from refold.judge.tests.once import hostile
+from refold.judge.verdict import facts
 
 STYLES = sorted((HERE / "styles").glob("*.py"))
 LIMITS = Limits(import_seconds=120, call_seconds=20)
@@ -21,6 +23,12 @@ STAMPED = {
     "padded_to_a_power": {"inputs that are written between forward and backward are not noticed"},
     "scripted": {"gradient penalty: raises where the reference answers"},
     "own_backward": {"gradient penalty: raises where the reference answers"},
+    "laid_by_columns": {facts.STRIDED},
+    "refuses_no_samples": {
+        f"{test}: raises where the reference answers"
+        for test in ("batches with gradients", "first calls", "layout of each axis", "shapes")
+    },
+    "skips_what_is_masked": {hostile.ZEROS},
     "softmax_exp2": {
         "inputs of dtypes that the reference refuses are taken",
         "inside a network: raises where the reference answers",  # inputs written before a backward

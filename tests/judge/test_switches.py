@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 from judge_paths import REFERENCES
 
 from refold.judge import Status, judge
+from refold.judge.worker import flags
 
 GOOD = (REFERENCES / "linear.py").read_text()
 SETS = "\nimport torch\n\ntorch.backends.cudnn.allow_tf32 = {}\n"
@@ -41,3 +44,25 @@ def test_what_a_reference_sets(tmp_path: Path, behind: str, status: Status) -> N
     candidate.write_text(text + "\n\nclass ModelNew(Model):\n    pass\n")
     found = judge(reference, candidate, quick=True, only="flags", timing=False, device="cpu")
     assert found.status is status, found.failures
+
+
+@pytest.mark.parametrize(
+    ("limit", "compiled", "alike"),
+    [(2000, True, True), (2000, False, False), (5000, True, False)],
+)
+def test_the_depth_that_a_compiler_sets(
+    monkeypatch: pytest.MonkeyPatch, limit: int, compiled: bool, alike: bool
+) -> None:
+    """PyTorch's own raises the limit of recursion to 2000 wherever it compiles: who compiles a
+    function has not done it."""
+    monkeypatch.setattr(flags, "_DEPTH", 1000)
+    monkeypatch.setattr(sys, "getrecursionlimit", lambda: 1000)
+    before = flags.snapshot()
+    if compiled:
+        name = "torch._inductor.compile_fx"
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    else:
+        monkeypatch.delitem(sys.modules, "torch._inductor.compile_fx", raising=False)
+    monkeypatch.setattr(sys, "getrecursionlimit", lambda: limit)
+    moved = flags.difference(before, flags.snapshot())
+    assert (moved == []) is alike and all("recursion limit" in text for text in moved)

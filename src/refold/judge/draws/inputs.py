@@ -77,6 +77,7 @@ def shapes(
     for new in dict.fromkeys(s for s in (*sizes, *others) if s != batch):
         yield f"batch {new}", resized(inputs, batch, new, iter(first))
     groups = list(dimensions(inputs))
+    yield from _exchanged(inputs, batch, first, groups)
     several = {pair for _, dims, _ in groups if len(dims) > 1 for pair in dims}
     for name, dims, size in groups:
         sizes = [size + 1] if quick else [size + 1, max(1, size // 2) | 1]
@@ -89,6 +90,20 @@ def shapes(
             sizes += secret.sample(range(2, max(_BLOCKS[0], size)), 1 if quick else 3)
         for new in dict.fromkeys(s for s in sizes if s != size):
             yield f"{name} = {new}", resized(inputs, size, new, iter(dims))
+
+
+def _exchanged(
+    inputs: list[Any],
+    batch: int,
+    first: list[tuple[int, int]],
+    groups: list[tuple[str, list[tuple[int, int]], int]],
+) -> Iterator[tuple[str, list[Any]]]:
+    """As many samples as another axis is long, which is as long as there were samples: tables that
+    are known by their number of elements are as long as before."""
+    for name, dims, size in groups[:_TENSORS]:
+        if size != batch and batch and not set(dims) & set(first):
+            fewer = resized(inputs, batch, size, iter(first))
+            yield f"the batch and {name} exchanged", resized(fewer, size, batch, iter(dims))
 
 
 def dimensions(inputs: list[Any]) -> Iterator[tuple[str, list[tuple[int, int]], int]]:

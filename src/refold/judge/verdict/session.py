@@ -77,6 +77,7 @@ class Session(Truths):
     workers: str = ""
     host: Host | None = None
     deaths: int = 0
+    strided: bool | None = None  # whether it lays its usual outputs otherwise than eager
     losses: int = 0  # workers that could use their device no more
     room: Room = field(default_factory=lambda: Room(torch.device("cpu")))
     folder: str = ""  # of the candidate's workers, in a sandbox

@@ -100,7 +100,7 @@ def snapshot() -> dict[str, Any]:
         "limits of the process": [resource.getrlimit(kind) for kind in _LIMITS],
         "directory": os.getcwd(),
         "how tensors are printed": vars(torch._tensor_str.PRINT_OPTS).copy(),
-        "recursion limit": sys.getrecursionlimit(),
+        "recursion limit": _depth(),
         "switch interval of threads": sys.getswitchinterval(),
         "NumPy's errors": _numpy(),
         "environment": {k: v for k, v in os.environ.items() if not k.startswith(_LIBRARIES)},
@@ -130,6 +130,17 @@ def _overriding() -> list[str]:
 def _overrides(name: str) -> bool:
     """Whether a Python function in the place of a kernel of PyTorch's; its own add other kinds."""
     return name.startswith("aten/") and name.endswith(_KERNELS)
+
+
+_DEPTH = sys.getrecursionlimit()  # before any candidate
+_INDUCTOR, _INDUCTORS = "torch._inductor.compile_fx", 2000
+
+
+def _depth() -> int:
+    """The limit of recursion; that which PyTorch's own compiler sets, wherever it compiles, counts
+    as the one before."""
+    limit = sys.getrecursionlimit()
+    return _DEPTH if limit == _INDUCTORS > _DEPTH and _INDUCTOR in sys.modules else limit
 
 
 def _umask() -> int:
