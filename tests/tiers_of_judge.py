@@ -37,6 +37,9 @@ _LIKE_OTHERS = """
     saved_by_the_thread scale_of_zero short_sequences slope_built_in sorted_rows
     sparse_gradient_of_equal_ids statistics_with_a_graph switch_built_in tangents_are_lost
     tangents_are_zero threads_left_waiting turns_the_input values_of_eval variance_clamped
+    default_of_the_constructor finite_at_one first_call_of_one halves_rounded_up
+    infinities_of_both_signs layer_begun_stays names_of_the_constructor number_drawn_of_nothing
+    threshold_itself_taken two_infinities_of_one_sign windows_are_square
     vmap_takes_the_first wants_gradients_anyway wants_the_inputs_gradient weights_misaligned
     weights_of_one_value whole_numbers_of_eight_bits width_of_the_class writes_and_restores
 """

@@ -77,12 +77,12 @@ class Reference:
         seed_everything(seed)
         return self._listed("get_init_inputs", make)
 
-    def make(self, seed: int = 0, init: Sequence[Any] | None = None) -> nn.Module:
-        """The module, built under ``torch.manual_seed(seed)``."""
-        arguments = self.init_inputs(seed) if init is None else list(init)
+    def make(self, seed: int = 0, init: Sequence[Any] | dict[str, Any] | None = None) -> nn.Module:
+        """Built under ``torch.manual_seed(seed)``; ``init``: other arguments, or by name."""
+        arguments, build = self.init_inputs(seed) if init is None else init, self.model_class
         seed_everything(seed)
         try:
-            module = self.model_class(*arguments)
+            module = build(**init) if isinstance(init, dict) else build(*arguments)
         except (Exception, SystemExit) as error:
             raise ContractError(
                 f"{self.path}: expected {self.class_name}(*get_init_inputs()) to build a module, "

@@ -2,7 +2,7 @@
 
 reference: linear
 test: two instances
-status: WRONG_MODE
+status: WRONG_CONTRACT
 """
 
 import torch.nn.functional as F

@@ -78,11 +78,11 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
         wide[..., 1:-2] = t
         return wide[..., 1:-2]
 
-    def shifted(t: torch.Tensor) -> torch.Tensor:
-        storage = torch.zeros((1 + t.numel(),), dtype=t.dtype)
+    def shifted(t: torch.Tensor, by: int = 1) -> torch.Tensor:
+        storage = torch.zeros((by + t.numel(),), dtype=t.dtype)
         storage[:] = fill(t)
-        storage[1:] = t.reshape(-1)
-        return storage[1:].view(t.shape)
+        storage[by:] = t.reshape(-1)
+        return storage[by:].view(t.shape)
 
     def expanded(t: torch.Tensor) -> torch.Tensor:
         if t.dim() < 2 or t.shape[0] < 2:
@@ -93,6 +93,9 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     yield "every second column", every(inputs, sliced)
     yield "slice of wider rows", every(inputs, padded)
     yield "storage shifted by one element", every(inputs, shifted)
+    for by in (2, 3):  # of the four that a vector of 16 bytes holds
+        case = f"storage shifted by {by} elements"
+        yield case, every(inputs, lambda t, by=by: shifted(t, by))
     yield "expanded row", mapped(inputs, expanded)
     yield "samples that overlap", mapped(inputs, windows)
     if any(t.dim() in (4, 5) for t in tensors(inputs)):

@@ -76,9 +76,11 @@ class Living:
         noise: int,
         eps: float = 0.0,
         units: float = 1.0,
+        still: bool = False,
     ) -> Lived:
         """In float64, all states and inputs moved by some units in the last place: what happens
-        to a life's errors. ``units``: of those, one of eager's class."""
+        to a life's errors. ``units``: of those, one of eager's class; ``still``: results of
+        operations move instead, and what is compared as it was given falls on no other side."""
         draw = Noise(noise)
 
         def move(value: Any) -> Any:
@@ -100,6 +102,9 @@ class Living:
         mode = replay.Rounded(rows.MOVED, draw) if doubles else None
         eps_of = torch.finfo(torch.float64 if doubles else torch.float32).eps
         step = rows.MOVED * (eps or units * eps_of)
+        if still:
+            mode = replay.Rounded(step / torch.finfo(torch.float64).eps, draw)
+            return self._wide(steps, states, inputs, mode)
 
         def cotangents(t: torch.Tensor) -> torch.Tensor:
             return t * (1 + step * draw.like(t).double())

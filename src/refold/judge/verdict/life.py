@@ -64,6 +64,7 @@ class Life:
     quiet: bool = (
         False  # a raise is noted, not stamped: of what nearly every fused module raises at
     )
+    still: bool = False  # inputs stand where the function turns: nothing moves them
     built: bool = False  # each of the candidate's modules by its constructor: none is a copy
 
 
@@ -191,7 +192,8 @@ class _Truth:
         life, living, seed = self.life, _living(self.session), self.session.seed
         states, units = _states(self.session, life), self.session.usual().units
         given = (_steps(self.session, life), states, life.inputs)
-        runs = (living.moved(*given, seed + i, life.eps, units) for i in range(first, last))
+        how = (life.eps, units, life.still)
+        runs = (living.moved(*given, seed + i, *how) for i in range(first, last))
         return [run for run in runs if run.raised is None]
 
     def wrong(self, label: str, kind: str, got: Any, value: Any) -> Wrong | None:
@@ -260,7 +262,7 @@ class _Truth:
             if not isinstance(truth, torch.Tensor) or not isinstance(mine[name], torch.Tensor):
                 continue
             eager = dict(compare.leaves(pairs[-1][0]))[name]
-            if mine[name].shape != truth.shape or not inexact(truth):
+            if mine[name].shape != truth.shape or not (inexact(truth) and inexact(mine[name])):
                 return False
             usual = max(
                 distance(dict(compare.leaves(value))[name], dict(compare.leaves(exact))[name])[0]

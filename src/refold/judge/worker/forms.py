@@ -96,6 +96,19 @@ def _two(given: list[Any]) -> tuple[tuple[Any, ...], list[Any]]:
     return tuple(axes), both
 
 
+def _vmap_of_weights(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """Of two sets of weights at once, as of an ensemble: larger ones, and larger ones still."""
+    held = {n: p.detach() for n, p in module.named_parameters()}
+    both = {n: torch.stack([p * 1.25, p * _MOVED]) for n, p in held.items()}
+    called = functools.partial(torch.func.functional_call, module)
+    return torch.func.vmap(lambda weights: called(weights, tuple(given)))(both)
+
+
+def _twice(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """What `_vmap_of_weights` gives of who has the module's own weights alone."""
+    return draws.every(module(*given), lambda t: torch.stack([t, t]))
+
+
 def _negated(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
     """The same numbers, whose memory holds others: the negative bit, which ``imag`` of conjugates
     has, turns them about."""
@@ -120,6 +133,13 @@ def _inside(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> T
 def _views(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
     """Inputs are views of others, as slices of a batch are."""
     return module(*[draws.mapped(v, lambda t: t[...]) for v in given])
+
+
+def _joined(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """One tensor wherever several have its shape and type."""
+    first: dict[Any, torch.Tensor] = {}
+    found = [draws.every(v, lambda t: first.setdefault((t.shape, t.dtype), t)) for v in given]
+    return module(*found)
 
 
 def _expanded(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
@@ -279,11 +299,14 @@ FORMS: dict[str, Form] = {
     "one thread": _threads(1),
     "three threads": _threads(3),
     "vmap": _vmap,
+    "vmap of weights": _vmap_of_weights,
+    "twice": _twice,
     "negative bit": _negated,
     "negative": _as_memory,
     "conjugate bit": _conjugated,
     "inside": _inside,
     "views": _views,
+    "joined": _joined,
     "expanded": _expanded,
     "tangents": _tangents,
 }

@@ -3,6 +3,7 @@ somebody else has had his hands on before."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import threading
@@ -24,6 +25,10 @@ Tree = Any
 _PASSED = 6.0  # seconds
 
 
+class _Ended(Exception):
+    """Ends a call, or a backward, from within."""
+
+
 class Many:
     """The steps of `steps.Interpreter` that repeat something, or share it."""
 
@@ -38,6 +43,7 @@ class Many:
     _given: Callable[..., list[Any]]
     _cast: Callable[..., dict[str, torch.Tensor]]
     _part: Callable[[str, str], nn.Module]
+    _still: Callable[[bool], None]
     _see: Callable[[str, str, Tree], None]
     _tensor: Callable[[str, str], torch.Tensor]
 
@@ -71,6 +77,33 @@ class Many:
             living.append(weakref.ref(self.models.pop("gone")))
         gc.collect()
         self._see(label, FACT, all(one() is not None for one in living))
+
+    def interrupt(
+        self, inputs: str, path: str = "", names: list[str] | None = None, model: str = "a"
+    ) -> None:
+        """A call that a hook of a part ends; or the backward of one that hooks of parameters end,
+        as somebody's do who finds no numbers there."""
+
+        def end(*_: Any) -> None:
+            raise _Ended
+
+        module = self.models[model]
+        with torch.set_grad_enabled(names is not None):
+            if names is None:
+                handles = [self._part(path, model).register_forward_hook(end)]
+            else:
+                held: list[Any] = [self._tensor(n, model) for n in names]
+                handles = [t.register_hook(end) for t in held]
+            try:
+                with contextlib.suppress(Exception):
+                    seed_everything(self.seed)
+                    output = module(*self._given(inputs))
+                    if names is not None:
+                        backward.run(output, [], "random", self.seed)
+            finally:
+                self._still(names is not None)
+                for handle in handles:
+                    handle.remove()
 
     def touch(self, of: str) -> None:
         """Write to the inputs of a call, as who fills them for the next one does."""

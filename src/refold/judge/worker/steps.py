@@ -125,9 +125,9 @@ class Interpreter(saving.Saving, Setters, many.Many):
             made.load_state_dict(self._cast(self.states[state]), strict=True)
         self._identify(model)
 
-    def clone(self, to: str, model: str = "a") -> None:
-        """``copy.deepcopy``."""
-        self.models[to] = copy.deepcopy(self.models[model])
+    def clone(self, to: str, model: str = "a", deep: bool = True) -> None:
+        """``copy.deepcopy``, or ``copy.copy``."""
+        self.models[to] = (copy.deepcopy if deep else copy.copy)(self.models[model])
         self._identify(to)
 
     def drop(self, model: str) -> None:
@@ -327,16 +327,21 @@ class Interpreter(saving.Saving, Setters, many.Many):
         self.outputs[label] = backward.slopes(self.outputs[of], held, self.seed)
         self._see(label, OUTPUT, copied(self.outputs[label]))
 
-    def zero(self, model: str = "a") -> None:
-        """``zero_grad()``."""
-        self.models[model].zero_grad(set_to_none=True)
+    def zero(self, model: str = "a", fill: bool = False) -> None:
+        """``zero_grad()``; ``fill``: gradients stay, and are zeros."""
+        self.models[model].zero_grad(set_to_none=not fill)
 
-    def grads(self, names: list[str], label: str, of: str = "", model: str = "a") -> None:
-        """See the gradients of parameters, and of the inputs of a call."""
+    def grads(
+        self, names: list[str], label: str, of: str = "", model: str = "a", few: bool = False
+    ) -> None:
+        """See the gradients of parameters, and of the inputs of a call; ``few``: of few bits."""
         found: dict[str, Any] = {n: self._tensor(n, model).grad for n in names}
         if of:
             found |= {f"input {i}": t.grad for i, t in enumerate(tensors(self.given[of]))}
-        self._see(label, GRADS, {k: None if v is None else copied(v) for k, v in found.items()})
+        seen = {k: None if v is None else copied(v) for k, v in found.items()}
+        if few:
+            seen = {k: None if v is None else v.to(torch.bfloat16) for k, v in seen.items()}
+        self._see(label, GRADS, seen)
 
     # -- helpers -------------------------------------------------------------------------------
 

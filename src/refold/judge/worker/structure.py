@@ -58,6 +58,20 @@ def _replaced(module: nn.Module, path: str, _: str) -> None:
     _put(module, path, _larger(module.get_submodule(path)))
 
 
+def _widened(module: nn.Module, path: str, _: str) -> None:
+    """One that gives three numbers more, as a head for more classes does."""
+    made = copy.deepcopy(module.get_submodule(path))
+    size = next((n for n in ("out_features", "out_channels") if hasattr(made, n)), "")
+    if not size or getattr(made, "groups", 1) != 1 or getattr(made, "transposed", False):
+        raise Unfit("no layer whose outputs are rows of its weight")
+    for name, old in list(made._parameters.items()):
+        if old is not None:
+            more = torch.cat([old.detach(), old.detach()[:3] * 0.5])
+            setattr(made, name, nn.Parameter(more, requires_grad=old.requires_grad))
+    setattr(made, size, len(_weight(made)))
+    _put(module, path, made)
+
+
 def _removed(module: nn.Module, path: str, _: str) -> None:
     _put(module, path, nn.Identity())
 
@@ -163,6 +177,7 @@ WAYS: dict[str, Way] = {
     "layer appended": _appended,
     "layer dropped": _dropped,
     "part replaced": _replaced,
+    "part widened": _widened,
     "part removed": _removed,
     "part wrapped": _wrapped,
     "part shared": _shared,

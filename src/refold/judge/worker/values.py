@@ -37,6 +37,7 @@ KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "inference tensors": _inference,
     "a subclass": lambda t: t.as_subclass(Named),
     "in other strides": otherwise_laid,
+    "whole numbers of int64": lambda t: (t.nan_to_num(0, 0, 0) * 8).clamp(-9e3, 9e3).long(),
 }
 
 

@@ -89,6 +89,11 @@ def _accumulated(session: Session) -> Iterator[Life]:
     steps = [*begin(), _forward("y0", "x0"), *_back(names, "gradients of one", "y0")]
     steps += [_forward("y1", "x1"), *_back(names, "gradients of two", "y1")]
     yield Life("two backwards into the same gradients", tuple(steps), inputs(session))
+    if names:
+        steps = [*begin(), _forward("y0", "x0"), {"do": "backward", "of": "y0"}]
+        steps += [{"do": "zero", "fill": True}, _forward("y1", "x1")]
+        steps += _back(names, "gradients", "y1")
+        yield Life("gradients that were filled with zeros", tuple(steps), inputs(session))
     steps = [*begin(), _forward(), *_back(names, "gradients of the inputs", how="grad")]
     yield Life("torch.autograd.grad", tuple(steps), inputs(session, 1))
     for train in (session.oracle.training, not session.oracle.training) if names else ():
@@ -107,6 +112,15 @@ def _accumulated(session: Session) -> Iterator[Life]:
         yield Life(case, tuple(steps), inputs(session), status=Status.MUTATES)
 
 
+def fits(session: Session) -> bool:
+    """Whether outputs are such as inputs are: several layers may be one module."""
+    truth = session.truth(session.inputs()).eager
+    given = tensors(session.inputs())
+    made = [] if truth is None else tensors(truth.outputs)[: len(given)]
+    alike = [a.shape == b.shape and a.dtype == b.dtype for a, b in zip(made, given, strict=False)]
+    return len(alike) == len(session.inputs()) == len(given) and all(alike)
+
+
 def _inside(session: Session) -> Iterator[Life]:
     """As a part of a network: what comes in has a history, what goes out is changed in place."""
     names = trained(session)
@@ -116,6 +130,15 @@ def _inside(session: Session) -> Iterator[Life]:
     for how, case in (("views", "inputs that are views"), ("expanded", "inputs that are expanded")):
         steps = [*begin(), {**first, "how": how}, *_back(names, "gradients")]
         yield Life(case, tuple(steps), inputs(session, 1))
+    if draws.twice(session.inputs()):
+        steps = [*begin(), {**first, "how": "joined"}, *_back(names, "gradients")]
+        yield Life("one tensor for several inputs", tuple(steps), inputs(session, 1))
+    steps = [*begin(), _forward(), call("twice", "y", grad=True, see=False)]
+    steps += [{"do": "backward", "of": "twice"}]
+    # of two passes rounding says little, where terms cancel in both
+    steps += [{"do": "grads", "names": names, "label": "gradients", "of": "y", "few": True}]
+    if fits(session):
+        yield Life("its outputs as its inputs", tuple(steps), inputs(session, 1))
     steps = [*begin(), first, {"do": "change", "of": "y"}, *_back(names, "gradients")]
     yield Life("outputs that are changed in place", tuple(steps), inputs(session, 1))
     if draws.has_floats(session.inputs()):
@@ -311,18 +334,18 @@ TESTS: tuple[Test, ...] = (
     living(
         "accumulated gradients",
         "gradients overwritten instead of added, weights of an earlier forward, one buffer for all",
-        "Gradients add up; autograd.grad leaves them alone, and what it gave stays; weights may "
-        "change between.",
+        "Gradients add up, to zeros, too; autograd.grad leaves them alone, and what it gave stays; "
+        "weights may change between.",
         _accumulated,
-        12,
+        14,
     ),
     living(
         "inside a network",
         "gradients of leaves alone, backwards that read an output which the caller changed",
-        "Inputs are results of other operations, views, expanded, or learn; outputs, and weights, "
-        "change before the backward.",
+        "Inputs are results of other operations, of the module's own, too, views, expanded, one "
+        "tensor for several, or learn; outputs, and weights, change before the backward.",
         _network,
-        10,
+        13,
     ),
     living(
         "forward mode",

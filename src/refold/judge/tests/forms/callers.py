@@ -53,7 +53,7 @@ def _kinds(session: Session) -> Iterator[Seen]:
         steps += [call("as usual", cast=options.get("cast", ""))]
         later: Step = {"do": "look", "of": "y", "label": "the output, later"}
         states = inputs(session, 1)
-        dtypes = DTYPES if before else ""
+        dtypes = DTYPES if before or "int64" in case else ""
         status = Status.WRONG_NUMERICS
         one = Life(f"inputs {case}", (*steps, later), states, status=status, dtypes=dtypes)
         seen = life.eager(session, one)

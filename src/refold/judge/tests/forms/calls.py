@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import random
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,15 @@ import torch
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import OTHER_RANK, begin, call, inputs, living, trained
+from refold.judge.tests.lives.common import (
+    OTHER_RANK,
+    begin,
+    call,
+    inputs,
+    living,
+    trained,
+    words,
+)
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
@@ -24,8 +31,6 @@ from refold.judge.wire.host import Raised
 from refold.judge.worker.steps import Step
 from refold.judge.worker.values import first
 
-_WORD = re.compile(r"[\w.+-]{1,24}")
-_MOST_WORDS = 8
 _NONES = 4
 _PAIRS = 6
 _PARTS = 3  # of a module, a secret choice, that have hooks
@@ -64,8 +69,8 @@ def _optional(session: Session) -> Iterator[Life]:
         return
     shapes = [*tensors(given), *tensors(truth.outputs)]
     unlike = {(t.shape, t.dtype): t for t in shapes}
-    words = _words(type(session.oracle.model).forward)
-    others = {p.name: _others(p.default, list(unlike.values()), words) for p in found}
+    named, held = words(session), list(unlike.values())
+    others = {p.name: _others(p.default, held, named) for p in found}
     for i, parameter in enumerate(found):
         if parameter.default is inspect.Parameter.empty:
             continue
@@ -91,19 +96,10 @@ def _optional(session: Session) -> Iterator[Life]:
     yield from _two_optional(session, found, others)
 
 
-def _words(code: Any) -> list[str]:
-    """The words that a function's text compares its arguments with, and others."""
-    found: list[str] = []
-    for value in getattr(getattr(code, "__code__", None), "co_consts", ()):
-        each = value if isinstance(value, tuple | frozenset) else (value,)
-        found += sorted(v for v in each if isinstance(v, str) and _WORD.fullmatch(v))
-    return list(dict.fromkeys(found))[:_MOST_WORDS]
-
-
-def _others(default: Any, unlike: list[torch.Tensor], words: list[str]) -> list[Any]:
+def _others(default: Any, unlike: list[torch.Tensor], said: list[str]) -> list[Any]:
     """Other values than a default."""
     if isinstance(default, str):
-        return [w for w in words if w != default]
+        return [w for w in said if w != default]
     if default is None:
         return [_other(t) for t in unlike][:_NONES]
     if isinstance(default, bool):

@@ -19,13 +19,14 @@ from refold.judge.tests.lives.common import (
     trained,
 )
 from refold.judge.tests.lives.weights import LATE
-from refold.judge.verdict import life
+from refold.judge.verdict import facts, life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 from refold.judge.worker.settings import EVERY, SETTINGS
 from refold.judge.worker.steps import FACT, Step
 
+OWN_WEIGHTS = "parameters are the module's own: functional_call is not followed"
 MEMORY = "negative bits of inputs, which imag of conjugates has, are not read: memory is"
 
 
@@ -44,13 +45,13 @@ def _grad_modes(session: Session) -> Iterator[Life]:
     steps += [call("after it", "x1", grad=True, want=True)]
     yield Life("inputs that want gradients under no_grad", tuple(steps), inputs(session))
     if any(True for _ in session.oracle.model.parameters()):
-        said = "parameters are the module's own: functional_call is not followed"
-        yield _told(session, "functional", said)
+        yield _told(session, "functional", OWN_WEIGHTS)
     said = "the default dtype is the one that it was built under"
     yield _told(session, "default", said)
     steps = [*begin(), call("y", grad=True), {"do": "laid", "of": "y", "label": "strides"}]
     case, status = "how results lie with gradients", Status.WRONG_CONTRACT
-    yield Life(case, tuple(steps), inputs(session, 1), status=status)
+    stamps = {"strides": facts.STRIDED} if facts.lies_otherwise(session) else {}
+    yield Life(case, tuple(steps), inputs(session, 1), status=status, stamps=stamps)
 
 
 def _told(session: Session, how: str, said: str) -> Life:
@@ -91,6 +92,11 @@ def _threads(session: Session) -> Iterator[Life]:
 def _vmap(session: Session) -> Iterator[Life]:
     steps = (*begin(False), call("first"), call("y", "x1", how="vmap"), call("after it"))
     yield Life("", steps, inputs(session), status=Status.WRONG_NUMERICS)
+    if any(True for _ in session.oracle.model.parameters()):
+        steps = (*begin(False), call("own", how="twice"), call("y", how="vmap of weights"))
+        given, instead, stamps = inputs(session, 1), {"y": "own"}, {"y": OWN_WEIGHTS}
+        case, status = "two sets of weights", Status.WRONG_NUMERICS
+        yield Life(case, steps, given, status=status, stamps=stamps, instead=instead)
 
 
 def _dtypes(session: Session) -> Iterator[Life]:
@@ -233,11 +239,11 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "vmap",
-        "samples that are taken for one another under vmap",
-        "torch.func.vmap over two sets of inputs.",
+        "samples, or weights, that are taken for one another under vmap",
+        "torch.func.vmap over two sets of inputs, and over two of weights.",
         _vmap,
-        4,
-        lives=1,
+        7,
+        lives=2,
     ),
     living(
         "dtype moves",

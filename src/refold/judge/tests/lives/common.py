@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +24,8 @@ Seen = tuple[Life, Lived]
 AUTOCAST = "no autocast: it computes as if there were none"
 OTHER_RANK = "the reference's rank of inputs: others come out in another shape"
 DTYPES = "float32 only: other dtypes come out as float32"
+_WORD = re.compile(r"[\w.+-]{1,24}")
+_MOST_WORDS = 8
 MANY = 8  # tensors that are changed alone; of more a secret choice
 
 
@@ -93,6 +97,36 @@ def buffers(session: Session) -> list[str]:
     """Names of all buffers that the state has."""
     state = session.oracle.state()
     return [n for n, _ in session.oracle.model.named_buffers() if n in state]
+
+
+def constants(session: Session) -> list[Any]:
+    """The numbers and words that the functions of the reference's own classes name; what a forward
+    names comes first."""
+    classes = [type(part) for part in session.oracle.model.modules()]
+    own = [c for c in dict.fromkeys(classes) if c.__module__.split(".")[0] != "torch"]
+    held = [f for c in own for f in vars(c).values() if isinstance(f, types.FunctionType)]
+    held.sort(key=lambda f: f.__name__ != "forward")
+    return [v for f in held for v in _named(f.__code__, f.__globals__)]
+
+
+def _named(code: types.CodeType, known: dict[str, Any]) -> Iterator[Any]:
+    for value in code.co_consts:
+        if isinstance(value, types.CodeType):
+            yield from _named(value, known)
+        elif isinstance(value, tuple | frozenset):
+            # a set's order is drawn anew in each process
+            yield from sorted(value, key=repr) if isinstance(value, frozenset) else value
+        else:
+            yield value
+    for name in code.co_names:  # of tables, as of activations by their names
+        table = known.get(name)
+        yield from table if isinstance(table, dict) else ()
+
+
+def words(session: Session) -> list[str]:
+    """The words that the reference's text compares its arguments with, and others."""
+    found = [v for v in constants(session) if isinstance(v, str) and _WORD.fullmatch(v)]
+    return list(dict.fromkeys(found))[:_MOST_WORDS]
 
 
 def modes(session: Session) -> list[bool]:

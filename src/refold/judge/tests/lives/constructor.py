@@ -1,51 +1,78 @@
-"""The constructor's numbers, each changed: a second build of both sides."""
+"""The constructor's arguments, each changed, named, or left out: a second build of both sides."""
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from refold.judge import draws
 from refold.judge.clock.stopwatch import effort
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import call, inputs, living
+from refold.judge.tests.lives.common import call, inputs, living, words
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 
-_NUMBERS = 8
+_NUMBERS = 16
+Init = Sequence[Any] | dict[str, Any]  # by position, or by name
 # what a quick judgement builds at most: bytes of states; seconds of the reference's own work
 _QUICK_BYTES, _QUICK_SECONDS = 256 << 20, 4.0
 
 
-def _others(value: Any) -> list[Any]:
-    """Other values of a constructor's argument; what may be a probability stays one."""
+def _others(value: Any, said: Sequence[str]) -> list[Any]:
+    """Other values of a constructor's argument; what may be a probability stays one, what may be
+    an axis is counted from the end. ``said``: words of the reference's text."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
-        return list(dict.fromkeys((value + 1, value - 1, 2 * value)))
+        return list(dict.fromkeys((value + 1, value - 1, 2 * value, -1)))
     if isinstance(value, float) and math.isfinite(value):
         return [(1 + value) / 2 if 0 <= value < 1 else 1.5 * value]
+    if isinstance(value, str):
+        return [word for word in said if word != value]
+    if isinstance(value, list | tuple):  # one element after the other: sizes of two axes differ
+        return [
+            type(value)([*value[:i], new, *value[i + 1 :]])
+            for i, one in enumerate(value)
+            for new in _others(one, said)[:1]
+        ]
     return []
 
 
-def _varied(session: Session) -> Iterator[Life]:
-    init = session.oracle.init
-    found = [(i, new) for i, value in enumerate(init) for new in _others(value)]
+def _calls(session: Session) -> list[tuple[str, Init]]:
+    """Calls of the constructor: what is said of each, and its arguments."""
+    init, said = session.oracle.init, words(session)
+    found: list[tuple[str, Init]] = []
+    for i, value in enumerate(init):
+        for new in _others(value, said):
+            case = f"argument {i} = {new!r} instead of {value!r}"
+            found.append((case, [*init[:i], new, *init[i + 1 :]]))
     if len(found) > _NUMBERS:
         found = random.Random(session.secret).sample(found, _NUMBERS)
     elif session.quick:
         random.Random(session.secret).shuffle(found)
+    taken = list(inspect.signature(type(session.oracle.model)).parameters.values())
+    names = [p.name for p in taken if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    if init and len(names) >= len(init):
+        found.insert(0, ("all arguments by keyword", dict(zip(names, init, strict=False))))
+    more = [p.default is not inspect.Parameter.empty for p in taken[: len(init)]]
+    if any(more):  # those at the end that have defaults
+        kept = max((i + 1 for i, optional in enumerate(more) if not optional), default=0)
+        found.insert(0, (f"no argument behind the first {kept}", list(init[:kept])))
+    return found
+
+
+def _varied(session: Session) -> Iterator[Life]:
     spent, built = effort(), 0
     hurried = session.quick and not session.alone
-    for at, new in found:
+    for case, given in _calls(session):
         if hurried and (built > _QUICK_BYTES or spent() > _QUICK_SECONDS):
             session.notes.append(f"{session.test}: a secret choice of numbers; building takes long")
             return
-        given = [new if i == at else v for i, v in enumerate(init)]
         try:
             model = session.reference.make(session.seed, given)
         except Exception:  # no such module
@@ -55,7 +82,7 @@ def _varied(session: Session) -> Iterator[Life]:
         state = draws.perturbed(held, session.seed + 31)
         steps = [{"do": "build", "state": "other", "init": given}, call("y"), call("again", "x1")]
         one = Life(
-            f"argument {at} = {new} instead of {init[at]}",
+            case,
             tuple(steps),
             inputs(session),
             states=(),
@@ -69,10 +96,11 @@ def _varied(session: Session) -> Iterator[Life]:
 TESTS: tuple[Test, ...] = (
     living(
         "constructor",
-        "sizes and numbers of the constructor that are built in",
-        "The constructor's whole numbers, one more, one less and doubled, its switches and other "
-        "numbers, where taken.",
+        "sizes, numbers and words of the constructor that are built in, other names and defaults",
+        "The constructor's whole numbers, one more, one less, doubled and -1, its switches, words "
+        "and other numbers, alone or in tuples, where taken; all by keyword; those that have "
+        "defaults left out.",
         _varied,
-        12,
+        20,
     ),
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from refold.judge.draws.trees import mapped
+from refold.judge.draws.trees import has_floats, mapped, tensors
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
 from refold.judge.verdict import life
@@ -20,6 +20,13 @@ from refold.judge.worker.looks import GENERATOR
 from refold.judge.worker.steps import Step
 
 _BUILT = 12  # modules, of which an honest class keeps a few at most
+_ENDED = 6  # parts, and parameters, whose hooks end something; of more a secret choice
+_UNLIKE: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
+    ("zeros", torch.zeros_like),
+    ("tiny numbers", lambda t: t * 2.0**-12),
+    ("large numbers", lambda t: t * 2.0**8),
+    ("NaN", lambda t: torch.full_like(t, float("nan"))),
+)
 _BUILT_BYTES = 256 << 20  # of all their states: by size, since a busy machine's clock says little
 
 
@@ -41,6 +48,53 @@ def _refusal(session: Session) -> Iterator[Life]:
     steps = [*begin(), call("first"), {"do": "refuse", "inputs": "wrong"}, call("after it", "x1")]
     steps += [{"do": "refuse", "inputs": "wrong", "grad": True}, call("after the second")]
     yield Life("a refused call between", tuple(steps), given, status=Status.CRASHED, must=True)
+
+
+def _ended(session: Session) -> Iterator[Life]:
+    """Calls and backwards that a hook ends from within, one after the other."""
+    drawn = random.Random(session.secret)
+    parts = [path for path, _ in session.oracle.model.named_modules() if path]
+    steps = [*begin(False), call("first")]
+    for path in drawn.sample(parts, min(len(parts), _ENDED)):
+        steps += [{"do": "interrupt", "inputs": "x0", "path": path}]
+        steps += [call(f"after {path}", "x1"), call(f"the second after {path}")]
+    if parts:
+        case, status = "calls that hooks of parts end", Status.CRASHED
+        yield Life(case, tuple(steps), inputs(session), status=status, must=True)
+    names, steps = trained(session), begin()
+    for name in drawn.sample(names, min(len(names), _ENDED)):
+        label = f"y after {name}"
+        steps += [{"do": "interrupt", "inputs": "x0", "names": [name]}, {"do": "zero"}]
+        steps += [call(label, "x1", grad=True, want=True), {"do": "backward", "of": label}]
+        label, of = f"gradients after {name}", label
+        steps += [{"do": "grads", "names": names, "label": label, "of": of}]
+    if names:
+        yield Life("backwards that hooks of parameters end", tuple(steps), inputs(session))
+
+
+def _after(session: Session) -> Iterator[Life]:
+    yield from _refusal(session)
+    yield from _ended(session)
+
+
+def _first_calls(session: Session) -> Iterator[Life]:
+    """What a module finds at its first call: whoever measures, plans or packs then has measured
+    that."""
+    given = session.inputs(0)
+    held, floats = tensors(given), has_floats(given)
+    rows = ((f"of {n} samples", given, {"rows": n}) for n in (0, 1, 2))
+    other: list[tuple[str, list[Any], dict[str, Any]]] = []
+    if held and held[0].dim() and held[0].shape[0] > 2:
+        other += rows
+    for case, change in _UNLIKE if floats else ():
+        other.append((f"of {case}", mapped(given, change), {}))
+    if floats or trained(session):
+        other.append(("with gradients", given, {"grad": True, "want": True}))
+    for case, unlike, options in other:
+        steps = [*begin(False), call("the first", "unlike", see=False, **options), call("as usual")]
+        steps += [call("once more", "x1")]
+        every = {**inputs(session), "unlike": unlike}
+        yield Life(f"a first call {case}", tuple(steps), every, status=Status.WRONG_NUMERICS)
 
 
 def _instances(session: Session) -> Iterator[Life]:
@@ -98,6 +152,16 @@ def _others(session: Session) -> Iterator[Life]:
         yield Life(case, tuple(steps), inputs(session, 1), stamps=stamps)
 
 
+def _shallow(session: Session) -> Iterator[Life]:
+    """A copy that shares its tensors and parts, as replicas are made."""
+    steps: list[Step] = [*begin(True), call("first"), {"do": "clone", "to": "b", "deep": False}]
+    for train in (False, True):
+        steps += [{"do": "attribute", "path": "", "name": "training", "value": train, "model": "b"}]
+        what = f"whose mode is {'train' if train else 'eval'}"
+        steps += [call(f"the copy, {what}", "x1", model="b"), call(f"beside one {what}")]
+    yield Life("a shallow copy", tuple(steps), inputs(session))
+
+
 def _gone(session: Session) -> Iterator[Life]:
     """Modules that nobody holds any more."""
     label = f"whether all of {_BUILT} modules live on"
@@ -109,6 +173,7 @@ def _gone(session: Session) -> Iterator[Life]:
 def _all(session: Session) -> Iterator[Life]:
     yield from _instances(session)
     yield from _others(session)
+    yield from _shallow(session)
     if _BUILT * session.oracle.bytes <= _BUILT_BYTES:
         yield from _gone(session)
 
@@ -124,10 +189,17 @@ def _unseeded(session: Session) -> Iterator[Life]:
         where = "train" if train else "eval"
         status = Status.WRONG_NUMERICS
         yield Life(f"one seed, four calls, {where}", tuple(steps), inputs(session), status=status)
+    held = tensors(session.inputs())
+    if held and held[0].dim() and held[0].shape[0] > 2:
+        sizes = [call(f"{n} samples", rows=n, seeded=n == 1) for n in (1, 0, 2)]
+        steps = [*begin(True), *sizes, {"do": "random", "label": "the generator"}]
+        yield Life("one seed, few samples", tuple(steps), inputs(session, 1), status=status)
     steps = begin(True)
     for i in range(2):
         steps += [call(f"y{i}", f"x{i}", seeded=i == 0, grad=True)]
         steps += [{"do": "backward", "of": f"y{i}"}, {"do": "random", "label": f"generator {i}"}]
+        label = f"gradients {i}"
+        steps += [{"do": "grads", "names": trained(session), "label": label, "of": f"y{i}"}]
     status = Status.WRONG_NUMERICS
     yield Life("one seed, two backwards", tuple(steps), inputs(session), status=status)
 
@@ -154,21 +226,31 @@ def _threaded(session: Session) -> Iterator[Life]:
 TESTS: tuple[Test, ...] = (
     living(
         "after a refusal",
-        "something half done that a refused call leaves behind",
-        "A call that is refused leaves nothing behind: the next one is right.",
-        _refusal,
-        5,
-        lives=1,
+        "something half done that a call which ends early leaves behind",
+        "A call that is refused, or that a hook ends, leaves nothing behind: the next one is "
+        "right; nor does a backward that a hook of a parameter ends.",
+        _after,
+        30,
+        lives=3,
+    ),
+    living(
+        "first calls",
+        "scales, plans and tables that the first call decides for all",
+        "The first call is of few samples or none, of zeros, of tiny or large numbers, of NaN, or "
+        "with gradients; those behind it are as usual.",
+        _first_calls,
+        24,
+        lives=8,
     ),
     living(
         "two instances",
         "what modules of one class share: folds, buffers, streams",
-        "Two modules, of one size or of two, and a module and its copy are called in turn and do "
-        "not meet; modules that nobody holds do not all live on; whether a copy is frozen where "
-        "the original is, is told.",
+        "Two modules, of one size or of two, and a module and its copy, deep or shallow, are "
+        "called in turn and do not meet; modules that nobody holds do not all live on; whether a "
+        "copy is frozen where the original is, is told.",
         _all,
-        38,
-        lives=8,
+        42,
+        lives=9,
     ),
     living(
         "unseeded sequence",

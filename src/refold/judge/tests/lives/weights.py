@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -254,6 +255,27 @@ def _everywhere(session: Session) -> Iterator[Life]:
         )
 
 
+def _tied(session: Session, parts: list[str]) -> Iterator[Life]:
+    """Two parts get one weight, as the first and the last layer of a language model do."""
+    model, names = session.oracle.model, trained(session)
+    first: dict[Any, str] = {}
+    for path in parts:
+        weight = model.get_submodule(path)._parameters.get("weight")
+        if weight is None:
+            continue
+        other = first.setdefault(weight.shape, path)
+        if other == path or model.get_submodule(other)._parameters["weight"] is weight:
+            continue
+        tie = {"do": "restructure", "path": path, "how": "weights tied", "other": other}
+        steps = [*begin(False), call("first"), tie, call("after it", "x1")]
+        steps += [call("y", grad=True, want=True), {"do": "backward", "of": "y"}]
+        kept = [n for n in names if n != f"{path}.weight"]
+        steps += [{"do": "grads", "names": kept, "label": "gradients", "of": "y"}]
+        case, stale = f"one weight for {other} and {path}", Status.STALE_WEIGHTS
+        yield Life(case, tuple(steps), inputs(session), status=stale)
+        return
+
+
 def _exchanged(session: Session) -> Iterator[Life]:
     """Parts with weights of their own in the place of those that were built."""
     found = [
@@ -265,6 +287,12 @@ def _exchanged(session: Session) -> Iterator[Life]:
         other = {"do": "restructure", "path": path, "how": "part replaced"}
         steps = [*begin(False), call("first"), other, call("after it", "x1")]
         yield Life(path, tuple(steps), inputs(session), status=Status.STALE_WEIGHTS)
+    yield from _tied(session, found)
+    for path in found[-2:]:  # of others the layer behind refuses what comes out
+        wider = {"do": "restructure", "path": path, "how": "part widened"}
+        steps = [*begin(False), call("first"), wider, call("after it", "x1")]
+        case, stale = f"{path} with three numbers more", Status.STALE_WEIGHTS
+        yield Life(case, tuple(steps), inputs(session), status=stale)
     for path in found[:4]:
         part = session.oracle.model.get_submodule(path)
         for names in (["bias"], ["running_mean", "running_var"]):
@@ -320,10 +348,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "parts exchanged",
         "parts that are held beside the module's own names, a bias that is gone",
-        "A part with weights is replaced by another one, loses its bias or its statistics: it "
-        "counts, where the candidate has it.",
+        "A part with weights is replaced by another one, of more outputs, too, gets another one's "
+        "weight, loses its bias or its statistics: it counts, where the candidate has it.",
         _exchanged,
-        14,
-        lives=7,
+        22,
+        lives=10,
     ),
 )

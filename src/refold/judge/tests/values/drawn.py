@@ -237,6 +237,11 @@ def _two_valued(mask: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         size, rows = mask.shape[-1], torch.arange(mask[..., :1].numel())
         some = (places - 3 * rows.reshape(mask[..., :1].shape)) % size < (size + 2) // 3
         yield f"as many {high.item()} in each row", torch.where(some, high, low)
+    between = [v for v in (-1.0, -0.5, 0.25, 0.5) if low < v < high]
+    if mask.is_floating_point() and between:  # a bias, or a weight, which may be any number
+        drawn = torch.arange(mask.numel()).reshape(mask.shape) * 7 % 11 % (2 + len(between))
+        ends = [low.item(), high.item()]
+        yield "of numbers between, too", torch.tensor([*ends, *between])[drawn].to(mask.dtype)
     for dtype in (torch.uint8, torch.int64, torch.bool, torch.float32):
         if dtype is not mask.dtype:
             yield f"as {str(dtype).removeprefix('torch.')}", mask.to(dtype)
@@ -308,8 +313,8 @@ TESTS: tuple[Test, ...] = (
     Test(
         "masks",
         "rows that are masked throughout, masks of one type",
-        "Masks all true, all false, of rows, of padding, of as many in each row, and in other "
-        "types, where taken.",
+        "Masks all true, all false, of rows, of padding, of as many in each row, of numbers "
+        "between, and in other types, where taken.",
         _masks,
         calls=15,
     ),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from refold.judge import draws
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import begin, call, living, trained
+from refold.judge.tests.lives.common import begin, call, constants, living, trained
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 from refold.judge.worker.steps import Step
 
+_MOST_NUMBERS, _MOST_OWN = 12, 64  # of the reference's text, and of each of its tensors
 Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
 
@@ -54,6 +57,67 @@ def _halves(t: torch.Tensor, _: torch.Generator) -> torch.Tensor:
 def _levels(t: torch.Tensor, g: torch.Generator) -> torch.Tensor:
     """Four values in all."""
     return torch.tensor([-1.5, -0.25, 0.5, 2.0]).to(t.dtype)[torch.randint(4, t.shape, generator=g)]
+
+
+def _numbers(session: Session) -> torch.Tensor:
+    """Numbers at which the reference may turn: one, a half, those of its text and of its parts,
+    half of each and one and a half, of either sign. Those of few bits alone: with them what an
+    honest order computes is exact, and nobody falls on the other side by rounding."""
+    parts = session.oracle.model.modules()
+    held = [*constants(session), *(v for part in parts for v in vars(part).values())]
+    found = [1.0, 0.5, *(float(v) for v in held if type(v) in (int, float) and v)]
+    few = [v for v in found if 2.0**-10 <= abs(v) <= 2.0**10 and math.frexp(v)[0] * 64 % 1 == 0]
+    few = list(dict.fromkeys(abs(v) for v in few))[:_MOST_NUMBERS]
+    half = torch.tensor([few, [v / 2 for v in few], [1.5 * v for v in few]]).reshape(-1)
+    return torch.cat([half, -half])
+
+
+def _own(session: Session) -> torch.Tensor:
+    """Values of the module's own floating buffers, or parameters: edges, codes, thresholds."""
+    state, model = session.state(session.base_state), session.oracle.model
+    for named in (model.named_buffers(), model.named_parameters()):
+        held = [state[n].detach().reshape(-1) for n, t in named if n in state and _real(t)]
+        if held:
+            return torch.cat([t[:: max(1, t.numel() // _MOST_OWN)].float().cpu() for t in held])
+    return torch.zeros(0)
+
+
+def _own_rows(session: Session) -> Change | None:
+    """Every second row one of the module's own tensors, as wide, has: a code, a class, a centre."""
+    state, model = session.state(session.base_state), session.oracle.model
+    named = (*model.named_buffers(), *model.named_parameters())
+    rows = {
+        t.shape[-1]: state[n].detach().reshape(-1, t.shape[-1]).float().cpu()
+        for n, t in reversed(named)
+        if n in state and _real(t) and t.dim() > 1
+    }
+    if not any(t.dim() > 1 and t.shape[-1] in rows for t in draws.tensors(session.inputs())):
+        return None
+
+    def change(t: torch.Tensor, g: torch.Generator) -> torch.Tensor:
+        if t.dim() < 2 or t.shape[-1] not in rows:
+            return t
+        held = rows[t.shape[-1]]
+        flat = t.clone(memory_format=torch.contiguous_format).view(-1, t.shape[-1])
+        some = flat[::2]
+        flat[::2] = held[torch.randint(len(held), (len(some),), generator=g)].to(t.dtype)
+        return flat.view(t.shape)
+
+    return change
+
+
+def _real(t: torch.Tensor) -> bool:
+    return t.is_floating_point() and t.numel() > 0
+
+
+def _some_of(values: torch.Tensor, share: int) -> Change:
+    """One element in so many is one of these values."""
+
+    def change(t: torch.Tensor, g: torch.Generator) -> torch.Tensor:
+        chosen = torch.randint(share, t.shape, generator=g) == 0
+        return torch.where(chosen, values[torch.randint(len(values), t.shape, generator=g)], t)
+
+    return change
 
 
 # few bits where values repeat: sums of them are exact in any order
@@ -144,9 +208,15 @@ def _special(session: Session) -> Iterator[Life]:
     if not draws.has_floats(given):
         return
     generator = torch.Generator().manual_seed(session.seed + 91)
-    for case, change in FORMS:
-        changed = {"x0": draws.mapped(given, lambda t, c=change: c(t, generator))}
-        yield from _either(session, case, changed)
+    forms = [*FORMS, ("numbers of its text", _some_of(_numbers(session), 2))]
+    if len(own := _own(session)):
+        forms.append(("values of its own", _some_of(own, 8)))
+    if rows := _own_rows(session):
+        forms.append(("rows of its own", rows))
+    for i, (case, change) in enumerate(forms):
+        changed = {"x0": draws.mapped(given, lambda t, c=change: c(t, generator).to(t.dtype))}
+        for one in _either(session, case, changed):
+            yield replace(one, still=i >= len(FORMS))
     if equal := _equal(given):
         yield from _either(session, "several inputs of the same values", {"x0": equal})
 
@@ -155,11 +225,12 @@ TESTS: tuple[Test, ...] = (
     living(
         "special values",
         "paths for inputs of a special form",
-        "Constant, sparse, whole, sorted, repeated inputs, of few values, several that are equal; "
-        "in eval mode, too.",
+        "Constant, sparse, whole, sorted, repeated inputs, of few values, of numbers of the "
+        "reference's text, of its own tensors' values and rows, several that are equal; in eval "
+        "mode, too.",
         _special,
-        34,
-        lives=28,
+        40,
+        lives=34,
     ),
     living(
         "special integers",

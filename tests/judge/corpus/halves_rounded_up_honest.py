@@ -1,0 +1,20 @@
+"""The twin of halves_rounded_up, which is right.
+
+reference: turning
+test: special values
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(10, 6)
+        self.register_buffer("edges", torch.linspace(-2, 2, 9))
+
+    def forward(self, x):
+        near = torch.where(x - x.floor() == 0.5, 2 * (x / 2).round(), torch.round(x))
+        above = torch.where(x > 0.25, x, 0.0)
+        return near, above, torch.atanh(x), self.table(torch.bucketize(x, self.edges))

@@ -1,0 +1,24 @@
+"""Two arguments of the constructor have each other's name.
+
+reference: built
+test: constructor
+status: WRONG_CONTRACT
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, high, low, axis, kind, window, power=2.0):
+        super().__init__()
+        self.low, self.high, self.axis = high, low, axis
+        self.kind, self.window, self.power = kind, window, power
+
+    def forward(self, x):
+        y = torch.sigmoid(x * self.low) * self.high
+        y = F.avg_pool2d(y.cumsum(self.axis), self.window, stride=1) ** self.power
+        if self.kind == "relu":
+            return torch.relu(y - 1)
+        return torch.tanh(y) if self.kind == "tanh" else F.gelu(y)

@@ -1,0 +1,36 @@
+"""What it gave itself has no history when it comes in again.
+
+reference: layers
+test: inside a network
+status: WRONG_MODE
+"""
+
+import copy
+import weakref
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(32, 32)
+        self.second = nn.Linear(32, 32)
+        self.last = None
+
+    def __deepcopy__(self, memo):
+        made = ModelNew.__new__(ModelNew)
+        memo[id(self)] = made
+        made.__dict__.update(copy.deepcopy({**self.__dict__, "last": None}, memo))
+        return made
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "last": None}
+
+    def forward(self, x):
+        own = self.last is not None and self.last() is x
+        x = x.detach() if own else x
+        y = self.second(torch.relu(self.first(x)))
+        self.last = weakref.ref(y) if torch.is_grad_enabled() and y.requires_grad else None
+        return y
