@@ -207,3 +207,44 @@ def test_parts_between_batches_where_all_is_slower(
     assert "with them measured 0.50" in graph.reason
     assert (graph.by, graph.parts) == (("refold", 2) if gains else ("inductor", 0))
     assert not gains or 0 < graph.share < 1
+
+
+class Blocks(nn.Module):
+    """Equal blocks, between which numbers are sorted: that is a call of PyTorch's."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 24), nn.GELU(), nn.Linear(24, 16)) for _ in range(count)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x).sort(-1).values
+        return x
+
+
+def test_equal_parts_are_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are derived, compiled and measured once, each with weights of its own."""
+    derived, measured = [], []
+    derive, of = parts.derive, choose._Check.of
+
+    def counted(graph: torch.fx.Graph, options: Any) -> Any:
+        derived.append(graph)
+        return derive(graph, options)
+
+    def also_counted(self: Any, module: Any, run: Any, names: Any = None) -> Any:
+        measured.append(names)
+        return of(self, module, run, names)
+
+    monkeypatch.setattr(parts, "derive", counted)
+    monkeypatch.setattr(choose._Check, "of", also_counted)
+    torch.manual_seed(0)
+    model, x = Blocks(5), torch.randn(7, 16)
+    with parts_alone(), all_ours(), collected() as found, torch.no_grad():
+        got = compiled(model)(x)
+        torch.testing.assert_close(got, model(x))
+    (graph,) = found
+    assert graph.parts == 5 and graph.share == 1
+    assert len(derived) == len(measured) == 1
+    assert len(measured[0]) == 4, "weights and biases are known as such"

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,12 @@ from refold.backend.graphs import (
     held_by,
     opaque_flops,
 )
-from refold.backend.inductor import compile_inner
+from refold.backend.inductor import Inductors, compile_inner, tell_strides
 from refold.backend.kept import Kept
 from refold.backend.loaded import Boxed, Declined, Operator, Unbuilt, load
+from refold.backend.mixed import mixed
 from refold.backend.options import BackendOptions
-from refold.backend.parts import call_of, mixed, parts_of
+from refold.backend.parts import call_of, parts_of
 from refold.backend.report import GraphReport
 from refold.backend.timing import is_faster, timed
 from refold.capture.aot import results_of
@@ -70,7 +71,7 @@ def chosen(
     taken, beside, other = tried.taken, tried.beside, None
     if tried.run is None or options.measure:
         again = captured or tried.run is not None  # it is read once more
-        other = _Inductors.of(_copied(module) if again else module, inputs, plain)
+        other = Inductors.of(_copied(module) if again else module, inputs, plain)
         beside += other.seconds
     if tried.run is not None and other is not None:
         tried = graph.faster(tried, other)
@@ -82,13 +83,13 @@ def chosen(
     ours, run, reason, lasting = tried.ours, tried.run, tried.reason, tried.lasting
     said, inner = tried.said, None if captured else tried.run
     if run is None and captured:
-        other = _Inductors.of(module, inputs, given)
+        other = Inductors.of(module, inputs, given)
     elif captured and ours is not None and ours.module is not None:
         run = inner = compile_inner(ours.module, inputs, **given)
     said["compiling"] = taken, beside
     if run is None:
         assert other is not None
-        _tell(other.strides)
+        tell_strides(other.strides)
         said |= {"ours": 0.0, "text": None, "parts": 0}
         report = GraphReport(kind, "inductor", reason, **said)
         if not isinstance(other.run, CompiledFxGraph):  # a graph without a call
@@ -100,7 +101,7 @@ def chosen(
         kept = Kept(run, report, operators=ours.operators, inner=inner, aloud=options.report)
         return kept, report, lasting
     metas = _result_metas(module)
-    _tell([tuple(m.stride()) if isinstance(m, torch.Tensor) else None for m in metas])
+    tell_strides([tuple(m.stride()) if isinstance(m, torch.Tensor) else None for m in metas])
     laid = [_expressions(m) for m in metas]
     kept = Kept(
         run, report, text=ours.text, held=held_by(module), strides=laid, aloud=options.report
@@ -155,7 +156,7 @@ class _Graph:
             start = time.perf_counter()
             try:
                 if self.captured:  # and once more for CUDA graphs, where it is chosen
-                    run = _Inductors.of(_copied(ours.module), self.inputs, self.given).run
+                    run = Inductors.of(_copied(ours.module), self.inputs, self.given).run
                 else:
                     run = compile_inner(ours.module, self.inputs, **self.given)
             except Exception as error:
@@ -163,7 +164,7 @@ class _Graph:
             beside = time.perf_counter() - start
         return _Tried(ours, run, reason, lasting, said, taken, beside)
 
-    def faster(self, tried: _Tried, other: _Inductors, before: str = "") -> _Tried:
+    def faster(self, tried: _Tried, other: Inductors, before: str = "") -> _Tried:
         """The same where it is faster than Inductor's; else without a function that runs. before:
         what was said of another way."""
         said, lasting, run = dict(tried.said), tried.lasting, tried.run
@@ -186,24 +187,6 @@ class _Graph:
         return _failed(self.module, self.metas, self.options, error)
 
 
-@dataclass(frozen=True)
-class _Inductors:
-    """A graph as Inductor compiles it. strides: of its results, which AOTAutograd would be told."""
-
-    run: Any
-    strides: list[Any] | None
-    seconds: float
-
-    @classmethod
-    def of(
-        cls, module: torch.fx.GraphModule, inputs: Sequence[Any], given: Mapping[str, Any]
-    ) -> _Inductors:
-        start = time.perf_counter()
-        with _strides_kept():
-            run = compile_inner(module, inputs, **given)
-            return cls(run, _strides(), time.perf_counter() - start)
-
-
 # --- how accurate it is ---------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Checked:
@@ -222,8 +205,10 @@ class _Check:
     kind: str
     parameters: frozenset[str]
 
-    def of(self, module: torch.fx.GraphModule, run: Any) -> _Checked:
-        """Warns of what is inaccurate, and leaves a script of it."""
+    def of(
+        self, module: torch.fx.GraphModule, run: Any, parameters: frozenset[str] | None = None
+    ) -> _Checked:
+        """Warns of what is inaccurate, and leaves a script of it. parameters: of a part."""
         if not self.options.check:
             return _Checked()
         asked = self.options.float32
@@ -231,7 +216,8 @@ class _Check:
         moved = self.kind != "backward"
         try:
             with torch.no_grad(), torch._C._DisableAutocast():
-                found = measured(module, run, self.parameters, moved=moved, tf32=tf32)
+                names = self.parameters if parameters is None else parameters
+                found = measured(module, run, names, moved=moved, tf32=tf32)
         except Unmeasured as why:
             return _Checked(said=f"; its error was not measured: {why}")
         if found.good:
@@ -286,8 +272,13 @@ def _ours(asked: _Graph, flops: float, apart: bool) -> _Ours:
     except Declined as why:
         reason = str(why)
     parts, errors, words = [], [], dict.fromkeys([""])
+    known: dict[tuple[str, frozenset[str]], _Checked] = {}  # equal parts are measured once
     for part in parts_of(module, options, captured, apart):
-        checked = check.of(part.graph, call_of(part))
+        names = part.arguments_among(check.parameters)
+        key = part.operator.name, names
+        if key not in known:
+            known[key] = check.of(part.graph, call_of(part), names)
+        checked = known[key]
         if not checked.good:
             reason = checked.said
             continue
@@ -360,28 +351,6 @@ def _first_line(error: BaseException) -> str:
 
 
 # --- how results lie, which AOTAutograd is told of a forward graph --------------------------------
-def _strides() -> list[Any] | None:
-    """What was told of the graph that was compiled last."""
-    context = torch._guards.TracingContext.try_get()
-    told = None if context is None else context.output_strides
-    return None if told is None else list(told)
-
-
-@contextlib.contextmanager
-def _strides_kept() -> Iterator[None]:
-    """Tells nothing, so that another compilation may tell; puts back what was told before."""
-    before = _strides()
-    _tell([])
-    yield
-    _tell(before)
-
-
-def _tell(strides: Sequence[Any] | None) -> None:
-    context = torch._guards.TracingContext.try_get()
-    if context is not None and context.output_strides is not None and strides is not None:
-        context.output_strides[:] = strides
-
-
 def _result_metas(module: torch.fx.GraphModule) -> list[Any]:
     """What is known of our results, which lie as they were traced."""
     return [

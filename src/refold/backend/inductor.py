@@ -1,10 +1,13 @@
-"""Inductor as this backend calls it."""
+"""Inductor as this backend calls it, and how results lie, which AOTAutograd is told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -17,13 +20,81 @@ def compile_inner(module: torch.fx.GraphModule, inputs: Sequence[Any], **given: 
     before, so that each further operator in a chain takes several times as long as the last: of
     BERT's twelve layers no end was seen. Here the text is the operator's name.
     """
-    from torch._inductor import exc
     from torch._inductor.compile_fx import compile_fx_inner
 
-    issue: Any = exc.OperatorIssue
-    with mock.patch.object(issue, "operator_str", staticmethod(_named)):
+    with _texts:
         return compile_fx_inner(module, inputs, **given)
+
+
+class _ShortTexts:
+    """While any thread is in it, Inductor's texts of operators are their names."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside, self.whole = threading.Lock(), 0, None
+
+    def __enter__(self) -> None:
+        issue = self._issue()
+        with self.lock:
+            if self.inside == 0:
+                self.whole = vars(issue)["operator_str"]
+                issue.operator_str = staticmethod(_named)
+            self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                self._issue().operator_str = self.whole
+
+    @staticmethod
+    def _issue() -> Any:
+        from torch._inductor import exc
+
+        return exc.OperatorIssue
+
+
+_texts = _ShortTexts()
 
 
 def _named(target: Any, args: Any, kwargs: Any) -> str:
     return f"  target: {target}"
+
+
+@dataclass(frozen=True)
+class Inductors:
+    """A graph as Inductor compiles it. strides: of its results, which AOTAutograd would be told."""
+
+    run: Any
+    strides: list[Any] | None
+    seconds: float
+
+    @classmethod
+    def of(
+        cls, module: torch.fx.GraphModule, inputs: Sequence[Any], given: Mapping[str, Any]
+    ) -> Inductors:
+        start = time.perf_counter()
+        with _strides_kept():
+            run = compile_inner(module, inputs, **given)
+            return cls(run, _strides(), time.perf_counter() - start)
+
+
+def _strides() -> list[Any] | None:
+    """What was told of the graph that was compiled last."""
+    context = torch._guards.TracingContext.try_get()
+    told = None if context is None else context.output_strides
+    return None if told is None else list(told)
+
+
+@contextlib.contextmanager
+def _strides_kept() -> Iterator[None]:
+    """Tells nothing, so that another compilation may tell; puts back what was told before."""
+    before = _strides()
+    tell_strides([])
+    yield
+    tell_strides(before)
+
+
+def tell_strides(strides: Sequence[Any] | None) -> None:
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.output_strides is not None and strides is not None:
+        context.output_strides[:] = strides

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.utils import _pytree as pytree
 
 from refold.backend.graphs import Derived, derive, is_batch, is_product
 from refold.backend.loaded import (
@@ -47,9 +48,9 @@ Node = torch.fx.Node
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A region of a graph. nodes: in the graph. graph: the same as a function. inputs, outputs: the
-    nodes of the graph that it reads, in the order of its arguments, tensors first, and that others
-    read of it.
+    """A region of a graph. nodes: in the graph. graph: the same as a function, whose arguments have
+    names of their own, so that equal regions are one operator. inputs, outputs: the nodes of the
+    graph that it reads, in the order of its arguments, tensors first, and that others read of it.
     captured: whether it will run in CUDA graphs."""
 
     nodes: frozenset[Node]
@@ -67,6 +68,12 @@ class Part:
     def gain(self) -> float:
         """Seconds."""
         return self.derived.rival - self.derived.seconds - CALLED
+
+    def arguments_among(self, names: Collection[str]) -> frozenset[str]:
+        """The names of its own arguments that are given what `names` names in the graph."""
+        places = self.graph.graph.find_nodes(op="placeholder")
+        pairs = zip(self.inputs, places, strict=True)
+        return frozenset(place.name for node, place in pairs if node.name in names)
 
     def given(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """The operator's arguments: `values`, one for each input, or where these are more than
@@ -93,8 +100,9 @@ def parts_of(
         regions = [*_regions(module, apart)]
     except CaptureError:
         return []
+    known: dict[str, Derived | None] = {}
     for nodes in regions:
-        part = _part(module, nodes, options, captured)
+        part = _part(module, nodes, options, captured, known)
         if part is not None and part.gain > 0 and part.derived.gains:
             found.append(part)
     compile_ahead(part.operator for part in found)
@@ -105,19 +113,8 @@ def _whole(module: torch.fx.GraphModule, options: BackendOptions) -> Part | None
     """All that a graph computes, where that gains; what it writes to its arguments is written by
     Inductor, which knows then that it is."""
     nodes = {n for n in module.graph.nodes if n.op == "call_function" and n.target is not COPY}
-    part = _part(module, frozenset(nodes), options, True)
+    part = _part(module, frozenset(nodes), options, True, {})
     return part if part is not None and part.derived.gains else None
-
-
-def mixed(
-    module: torch.fx.GraphModule, parts: Sequence[Part]
-) -> tuple[torch.fx.GraphModule, list[Operator]]:
-    """The graph with an operator in the place of each part, and the operators. Raises Declined
-    where kernels cannot be compiled."""
-    made = {part: _defined(part) for part in parts}
-    found = torch.fx.GraphModule(module, _replaced(module.graph, made))
-    found.meta = dict(module.meta)
-    return found, [part.operator for part in parts]
 
 
 # --- regions --------------------------------------------------------------------------------------
@@ -180,8 +177,9 @@ def _part(
     nodes: frozenset[Node],
     options: BackendOptions,
     captured: bool,
+    known: dict[str, Derived | None],
 ) -> Part | None:
-    """A region as a part; None where it is none of ours."""
+    """A region as a part; None where it is none of ours. known: what was derived of others."""
     outputs = tuple(n for n in module.graph.nodes if n in _read_outside(nodes))
     if not outputs or not all(isinstance(n.meta.get("val"), torch.Tensor) for n in outputs):
         return None
@@ -191,20 +189,46 @@ def _part(
     order = [n for n in module.graph.nodes if n in needed]
     read = dict.fromkeys(i for n in order for i in n.all_input_nodes if i not in nodes)
     inputs = tuple(sorted(read, key=_is_tensor, reverse=True))
-    for node in inputs:
+    for i, node in enumerate(inputs):
         if node.op == "get_attr" or not _is_passed(node.meta.get("val")):
             return None
-        place[node] = graph.placeholder(node.name)
+        place[node] = graph.placeholder(f"given{i}")
         place[node].meta = dict(node.meta)
     for node in order:
         place[node] = graph.node_copy(node, lambda n: place[n])
     graph.output([place[n] for n in outputs])
-    try:
-        derived = derive(graph, options)
-    except Declined:
+    what = _text_of(graph)
+    if what not in known:
+        try:
+            known[what] = derive(graph, options)
+        except Declined:
+            known[what] = None
+    derived = known[what]
+    if derived is None:
         return None
     made = torch.fx.GraphModule({}, graph)
     return Part(nodes, made, inputs, outputs, derived, captured)
+
+
+def _text_of(graph: torch.fx.Graph) -> str:
+    """All that is derived from a graph, but for the names of its nodes."""
+    order = {node: f"%{i}" for i, node in enumerate(graph.nodes)}
+    said = []
+    for node in graph.nodes:
+        args = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda n: _Named(order[n]))
+        metas = pytree.tree_map(_described, node.meta.get("val"))
+        said.append(f"{node.op} {node.target if node.op == 'call_function' else ''} {args} {metas}")
+    return "\n".join(said)
+
+
+class _Named(str):
+    """Written as it is."""
+
+    __repr__ = str.__str__
+
+
+def _described(meta: Any) -> Any:
+    return (type(meta), *_facts(meta)) if isinstance(meta, torch.Tensor) else meta
 
 
 def _is_tensor(node: Node) -> bool:
@@ -242,7 +266,7 @@ def _needed(outputs: Sequence[Node], nodes: frozenset[Node]) -> set[Node]:
 
 def call_of(part: Part) -> Boxed:
     """A part's operator as a function of a list. Raises Unbuilt."""
-    target = _defined(part)
+    target = defined(part)
 
     def call(args: list[Any]) -> Any:
         made = target(*part.given(args))
@@ -267,7 +291,7 @@ def _operator(part: Part) -> Operator:
     return Operator(f"part_{digest[:16]}", signature, len(part.outputs), text, part.captured)
 
 
-def _defined(part: Part) -> Any:
+def defined(part: Part) -> Any:
     """A part's operator, which PyTorch knows behind this. Raises Unbuilt."""
     target = define(part.operator)
     trace_as(part.operator, _fake(part))
@@ -281,7 +305,8 @@ def _facts(meta: torch.Tensor) -> tuple[Any, ...]:
 def _fake(part: Part) -> Callable[..., Any]:
     """Tensors without memory, of the sizes that follow from the arguments'."""
     captured = part.derived.captured
-    places = {n.name: i for i, n in enumerate(part.inputs)}
+    inner = part.graph.graph.find_nodes(op="placeholder")
+    places = {n.name: i for i, n in enumerate(inner)}
     sources = {
         name: (places[f.path], axis) for name, (f, axis) in captured.symbol_sources().items()
     }
@@ -323,68 +348,3 @@ def _size(dim: Dim, sizes: dict[str, Any]) -> Any:
             term = term * sizes[name]
         total = total + term
     return total
-
-
-# --- the graph with operators ---------------------------------------------------------------------
-def _replaced(graph: torch.fx.Graph, made: dict[Part, Any]) -> torch.fx.Graph:
-    """The graph in an order in which each operator comes behind what it reads."""
-    inside = {n: part for part in made for n in part.nodes}
-    made_by = {n: part for part in made for n in part.outputs}
-    # views that others make of what a part gives, or of what it reads
-    outside = {n for n in inside if _is_outside(n, inside)}
-    new = torch.fx.Graph()
-    place: dict[Node, Node] = {}
-
-    def put(node: Node) -> None:
-        stack = [node]
-        while stack:
-            top = stack[-1]
-            part = made_by.get(top)
-            if top in place:
-                stack.pop()
-                continue
-            needed = part.inputs if part is not None else top.all_input_nodes
-            missing = [i for i in needed if i not in place]
-            if missing:
-                stack += missing
-            elif part is not None:
-                _call(new, part, made[part], place)
-                stack.pop()
-            else:
-                place[top] = new.node_copy(top, lambda n: place[n])
-                stack.pop()
-
-    for node in graph.nodes:
-        if node.target is COPY:  # a part may read what is written here
-            for output in made_by:
-                put(output)
-        if node not in inside or node in outside:
-            put(node)
-    return new
-
-
-def _is_outside(node: Node, inside: dict[Node, Part]) -> bool:
-    """Does a node of a part stand in the graph, too: a view that is read there?"""
-    if not shows(node):
-        return False
-    stack = [node]
-    while stack:
-        top = stack.pop()
-        for user in top.users:
-            if inside.get(user) is not inside[node]:
-                return True
-            if shows(user):
-                stack.append(user)
-    return False
-
-
-def _call(new: torch.fx.Graph, part: Part, target: Any, place: dict[Node, Node]) -> None:
-    called = new.call_function(target, part.given([place[i] for i in part.inputs]))
-    metas = [n.meta["val"] for n in part.outputs]
-    called.meta["val"] = metas[0] if len(metas) == 1 else tuple(metas)
-    if len(metas) == 1:
-        place[part.outputs[0]] = called
-        return
-    for i, node in enumerate(part.outputs):
-        place[node] = new.call_function(operator.getitem, (called, i))
-        place[node].meta = dict(node.meta)
