@@ -5,7 +5,9 @@
 
 Each line is one model in one pass, called as its users call it (bench/library.py). `eager` and
 `compile` are their time over refold's, with the quartiles of the latter. `share`: of FLOPs, in
-kernels of ours; training has those of forward and backward, too. `error`: refold's error over
+kernels of ours; training has those of forward and backward, too. On a GPU `gpu_share` is the same
+of the time of kernels, `gpu_ms` that time (`gpu_ms_compile`: torch.compile's), and `host_ms` the
+time until a call is back (bench/gpu_time.py). `error`: refold's error over
 eager's against float64, the largest of any floating result (inference) or of the gradient of any
 parameter (training), where nothing is dropped out; a ReLU that turns by rounding makes it large.
 `result`: whether it is of the very classes that
@@ -31,6 +33,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from gpu_time import gpu_time
 from library import MODELS, Call, made
 from record import Record, commit
 from torch import nn
@@ -216,6 +219,9 @@ def measured(
     bases = {n: Side(sides[n].call) for n in ("eager", "compile")}
     timing = race(bases, sides["refold"].call, device, seconds)
     mine, theirs = (sum(g.compiling[i] for g in graphs) for i in (0, 1))
+    if device == "cuda":
+        row |= gpu_time(sides["refold"].call)
+        row["gpu_ms_compile"] = gpu_time(sides["compile"].call)["gpu_ms"]
     return row | {
         "eager": f"{timing['eager'].ratio:.3f}",
         "compile": f"{timing['compile'].ratio:.3f}",

@@ -1,0 +1,50 @@
+"""Where the time of a call goes on a GPU: kernels of ours, kernels of others, and the host."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+
+ROUNDS = 5
+OURS = re.compile(r"\brf::|^_ZNK?2rf")  # the namespace of all our kernels, as compilers write it
+
+
+def share(kernels: Iterable[tuple[str, float]]) -> float:
+    """Of the time of kernels (names, and times of any unit), the part that ours take."""
+    kernels = list(kernels)
+    total = sum(time for _, time in kernels)
+    own = sum(time for name, time in kernels if OURS.search(name))
+    return own / total if total else 0.0
+
+
+def gpu_time(call: Callable[[], object]) -> dict[str, str]:
+    """gpu_ms: milliseconds of a call's kernels and copies. gpu_share: the part of them that ours
+    take. host_ms: milliseconds until the call is back, its kernels not waited for. Where host_ms is
+    about what a call takes, the GPU waits for the host; kernels that overlap count twice in gpu_ms.
+    Medians of ROUNDS calls; what the profiler costs is in none of them but gpu_ms.
+    """
+    host = []
+    for _ in range(ROUNDS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        host.append(time.perf_counter() - start)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(ROUNDS):
+            call()
+        torch.cuda.synchronize()
+    kernels = [
+        (event.name, float(event.self_device_time_total))
+        for event in profile.events()
+        if str(event.device_type).endswith("CUDA")
+    ]
+    return {
+        "gpu_ms": f"{sum(us for _, us in kernels) / ROUNDS / 1e3:.3f}",
+        "gpu_share": f"{share(kernels):.2f}",
+        "host_ms": f"{statistics.median(host) * 1e3:.3f}",
+    }
