@@ -254,11 +254,11 @@ def _ours(asked: _Graph, flops: float, apart: bool) -> _Ours:
     parts alone where CUDA graphs are made of it, which Inductor does, and between batches of
     products. Raises Declined."""
     options, module, check, captured = asked.options, asked.module, asked.check, asked.captured
+    declined = Declined("it gains nothing by price")
     try:
         if captured or apart:
-            raise Declined("it gains nothing by price")
+            raise declined
         derived = derive(module.graph, options)
-        reason = "it gains nothing by price"
         if derived.gains:
             text = derived.text()
             run = load(text, held_by(module))
@@ -268,9 +268,9 @@ def _ours(asked: _Graph, flops: float, apart: bool) -> _Ours:
             if checked.good:
                 facts["error"] = checked.error
                 return _Ours(text, run, None, (), facts, checked.said)
-            reason = checked.said
+            declined = Declined(checked.said)
     except Declined as why:
-        reason = str(why)
+        declined = why  # as what it is: without a compiler the next process tries again
     parts, errors, words = [], [], dict.fromkeys([""])
     known: dict[tuple[str, frozenset[str]], _Checked] = {}  # equal parts are measured once
     for part in parts_of(module, options, captured, apart):
@@ -280,13 +280,13 @@ def _ours(asked: _Graph, flops: float, apart: bool) -> _Ours:
             known[key] = check.of(part.graph, call_of(part), names)
         checked = known[key]
         if not checked.good:
-            reason = checked.said
+            declined = Declined(checked.said)
             continue
         parts.append(part)
         errors += [checked.error] if checked.error is not None else []
         words[checked.said] = None
     if not parts:
-        raise Declined(reason)
+        raise declined
     found, operators = mixed(module, parts)
     own = sum(flops_of(p.graph.graph) - p.derived.left() for p in parts)
     texts = "\n\n".join(o.text for o in operators)
