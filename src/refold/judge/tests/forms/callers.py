@@ -58,6 +58,9 @@ def _kinds(session: Session) -> Iterator[Seen]:
         one = Life(f"inputs {case}", (*steps, later), states, status=status, dtypes=dtypes)
         seen = life.eager(session, one)
         found = seen.seen
+        whole = [t for t in tensors(found.get("y", ("", None))[1]) if not t.is_floating_point()]
+        if "int64" in case and whole:
+            continue  # cut to whole numbers by eager itself: who gives floats has lost nothing
         if later["label"] in found and differ(found["y"][1], found[later["label"]][1]):
             # what the reference gives may be a view of its inputs
             one = replace(one, steps=tuple(steps))
