@@ -11,11 +11,13 @@ LINEAR = REFERENCES / "linear.py"
 
 
 def test_a_default_dtype_that_is_left_changed_is_no_patch() -> None:
-    """PyTorch exchanges torch.Storage with it. It is found by its own name."""
+    """PyTorch exchanges torch.Storage with it. It is found by its own name; calls behind one that a
+    hook ends raise, of two types."""
     broken = HERE / "corpus" / "default_dtype_left_by_a_refusal.py"
     only = ["after a refusal", "isolation"]
     verdict = judge(LINEAR, broken, only=only, timing=False, device="cpu", limits=LIMITS)
-    assert {f.status for f in verdict.failures} == {Status.MUTATES}, verdict.failures
+    found = {f.status for f in verdict.failures}
+    assert found == {Status.MUTATES, Status.CRASHED}, verdict.failures
     assert "after a refusal" in {f.test for f in verdict.failures}
 
 

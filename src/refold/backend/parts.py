@@ -156,7 +156,7 @@ class _Supported(OperatorSupportBase):
         return node in self.nodes
 
 
-def _regions(module: torch.fx.GraphModule, apart: bool) -> Iterator[frozenset[Node]]:
+def _regions(module: torch.fx.GraphModule, apart: bool = False) -> Iterator[frozenset[Node]]:
     known = _Known(module.graph).known_nodes()
     if apart:
         known = {n for n in known if not is_batch(n)}

@@ -128,7 +128,9 @@ class Flat(torch.nn.Module):
         }
         vars(self)["trees"] = tree, assigned
         held = {id(t) for t in (*tensors, *module.parameters())}
-        made = [t for t in apart.leaves if isinstance(t, torch.Tensor) and id(t) not in held]
+        shown = [t for t in apart.leaves if isinstance(t, torch.Tensor)]
+        # a view of a parameter has its mark, and is one still
+        made = [t for t in shown if not {id(t), id(t._base)} & held]
         if any(t.requires_grad for t in made):
             raise CaptureError("forward makes results with gradients, whatever its caller asks for")
         kinds = {t.is_inference() for t in apart.leaves if isinstance(t, torch.Tensor)}
