@@ -22,10 +22,12 @@ def share(kernels: Iterable[tuple[str, float]]) -> float:
 
 
 def gpu_time(call: Callable[[], object]) -> dict[str, str]:
-    """gpu_ms: milliseconds of a call's kernels and copies. gpu_share: the part of them that ours
-    take. host_ms: milliseconds until the call is back, its kernels not waited for. Where host_ms is
-    about what a call takes, the GPU waits for the host; kernels that overlap count twice in gpu_ms.
-    Medians of ROUNDS calls; what the profiler costs is in none of them but gpu_ms.
+    """What a call of a GPU's work takes, as text.
+
+    gpu_ms: milliseconds of its kernels and copies, the mean of ROUNDS calls while a profiler runs;
+    those that overlap count twice. gpu_share: the part of it that ours take. host_ms: milliseconds
+    until a call is back, its kernels not waited for, the median of ROUNDS calls without a profiler.
+    Where that is about what a call takes with its kernels, the GPU waits for the host.
     """
     host = []
     for _ in range(ROUNDS):

@@ -86,7 +86,7 @@ def captures(
 ) -> Modes:
     """What is captured of a module, or why it is not: of both modes in one, if they do the same,
     else of training first. It knows nothing of a device. as_it_is: see `Options`."""
-    with undrawn(), uncollected(), unwarned():
+    with undrawn(), uncollected, unwarned:
         return _captures(module, example, as_it_is)
 
 
@@ -108,8 +108,8 @@ def _captures(module: torch.nn.Module, example: Example | Sequence[Any], as_it_i
     return tuple(captured)
 
 
-@uncollected()
-@unwarned()
+@uncollected
+@unwarned
 def derive(
     module: torch.nn.Module,
     example: Example | Sequence[Any],

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
+
+from refold.meanwhile import Meanwhile
 
 
 def compile_inner(module: torch.fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Any:
@@ -26,34 +28,16 @@ def compile_inner(module: torch.fx.GraphModule, inputs: Sequence[Any], **given: 
         return compile_fx_inner(module, inputs, **given)
 
 
-class _ShortTexts:
-    """While any thread is in it, Inductor's texts of operators are their names."""
+@contextlib.contextmanager
+def _short_texts() -> Iterator[None]:
+    from torch._inductor import exc
 
-    def __init__(self) -> None:
-        self.lock, self.inside, self.whole = threading.Lock(), 0, None
-
-    def __enter__(self) -> None:
-        issue = self._issue()
-        with self.lock:
-            if self.inside == 0:
-                self.whole = vars(issue)["operator_str"]
-                issue.operator_str = staticmethod(_named)
-            self.inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self.lock:
-            self.inside -= 1
-            if self.inside == 0:
-                self._issue().operator_str = self.whole
-
-    @staticmethod
-    def _issue() -> Any:
-        from torch._inductor import exc
-
-        return exc.OperatorIssue
+    issue: Any = exc.OperatorIssue
+    with mock.patch.object(issue, "operator_str", staticmethod(_named)):
+        yield
 
 
-_texts = _ShortTexts()
+_texts = Meanwhile(_short_texts)
 
 
 def _named(target: Any, args: Any, kwargs: Any) -> str:

@@ -13,7 +13,6 @@ import io
 import itertools
 import logging
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +34,7 @@ from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import AtOnce, check_sizes
 from refold.capture.values import Axes, Axis, Bound, CaptureError, Equal, SizeError
 from refold.capture.watch import Watch
-from refold.meanwhile import uncollected
+from refold.meanwhile import uncollected, unwarned
 
 INNER = "inner"  # under this name the module lies in what is exported
 
@@ -133,7 +132,7 @@ class Flat(torch.nn.Module):
         made = [t for t in shown if not {id(t), id(t._base)} & held]
         if any(t.requires_grad for t in made):
             raise CaptureError("forward makes results with gradients, whatever its caller asks for")
-        kinds = {t.is_inference() for t in apart.leaves if isinstance(t, torch.Tensor)}
+        kinds = {t.is_inference() for t in shown}
         if len(kinds) > 1:
             raise CaptureError("forward makes some of its results in inference mode, others not")
         watch.inference = True in kinds
@@ -169,7 +168,7 @@ def _lean() -> Iterator[None]:
     if noted is not None:
         fx_config.do_not_emit_stack_traces = True
     try:
-        with uncollected():
+        with uncollected:
             yield
     finally:
         if noted is not None:
@@ -195,12 +194,11 @@ def exported(
     )
     shapes = (specs,) if fixed is not None else None
     program = None
-    quiet = warnings.catch_warnings(), torch.no_grad(), _silent(), _lean(), no_global_hooks()
+    quiet = unwarned, torch.no_grad(), _silent(), _lean(), no_global_hooks()
     try:
         with contextlib.ExitStack() as around:
             for each in (*quiet, shapes_at_once(), outside_kept(module)):
                 around.enter_context(each)
-            warnings.simplefilter("ignore")
             program = torch.export.export(flat, tensors, dynamic_shapes=shapes, strict=False)
             if watch.changed:
                 raise CaptureError(f"forward changes the attribute {watch.changed[0]}")

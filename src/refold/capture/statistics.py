@@ -6,6 +6,7 @@ and `counter.add_(1)` write to buffers.
 
 from __future__ import annotations
 
+import collections
 import operator
 from collections.abc import Iterator
 
@@ -71,7 +72,8 @@ def _written_by(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
         found = args[:1] if isinstance(args[1], int) and not isinstance(args[1], bool) else ()
     else:
         return ()
-    return found if all(isinstance(p, torch.fx.Node) for p in found) else ()  # type: ignore[return-value]
+    places = tuple(p for p in found if isinstance(p, torch.fx.Node))
+    return places if len(places) == len(found) else ()
 
 
 def _with_results(graph: torch.fx.Graph, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
@@ -83,7 +85,7 @@ def _with_results(graph: torch.fx.Graph, node: torch.fx.Node) -> Iterator[torch.
         return
     own = _aten._native_batch_norm_legit_functional.default
     norm = graph.call_function(own, node.args[:8])
-    statistics = [node.args[i].meta["val"] for i in _STATISTICS]  # type: ignore[union-attr]
+    statistics = [place.meta["val"] for place in _written_by(node)]
     results = (node.meta["val"], *statistics, *statistics)
     norm.meta = {**node.meta, "val": results}
     for i in (0, *_STATISTICS):
@@ -99,8 +101,6 @@ def _apart(program: ExportedProgram, names: list[str]) -> bool:
     if any(v.layout is not torch.strided for _, v in tensors):
         return False
     memory = [(k, v.untyped_storage()._cdata) for k, v in tensors]
-    count: dict[int, int] = {}
-    for _, place in memory:
-        count[place] = count.get(place, 0) + 1
+    count = collections.Counter(place for _, place in memory)
     known = dict(memory)
     return all(name in known and count[known[name]] == 1 for name in names)

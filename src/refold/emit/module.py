@@ -107,7 +107,7 @@ class Emission:
     title: str
 
 
-@uncollected()
+@uncollected
 def emit(emission: Emission, target: Target) -> str:
     """The text of the file. Stable: the same emission gives the same text."""
     live = [m for m in emission.modes if m.plan is not None]

@@ -42,7 +42,7 @@ class Optimized:
 LAST = 8
 
 
-@uncollected()
+@uncollected
 def optimize(
     graph: Graph,
     pricer: Pricer,
