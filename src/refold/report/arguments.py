@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from typing import NoReturn
 
 from refold.derive import CONVOLUTIONS
 from refold.devices import DEVICES
-
-
-class Parser(argparse.ArgumentParser):
-    """Wrong usage is one line too."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"refold: {message} ({self.prog} --help says more)\n")
 
 
 def reference(command: argparse.ArgumentParser) -> None:
