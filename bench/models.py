@@ -27,6 +27,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ from refold.measure import Side, race
 
 PASSES = ("inference", "training", "generation")
 TOKENS = 32  # that are generated
+DTYPES = ("float32", "bfloat16")
+AUTOCAST = "autocast"  # parameters in float32, calls under autocast to bfloat16
 OWN: Mapping[str, Any] = {"backend": functools.partial(refold, options={})}
 SIDES: Mapping[str, Mapping[str, Any] | None] = {"eager": None, "compile": {}, "refold": OWN}
 
@@ -111,45 +114,51 @@ class Run:
     call: Callable[[], Any]
 
 
-def inference(module: nn.Module, call: Call) -> Run:
+Cast = Callable[[], AbstractContextManager[Any]]  # what a forward runs under
+
+
+def inference(module: nn.Module, call: Call, cast: Cast = nullcontext) -> Run:
     given = {k: v for k, v in call.items() if k not in ("labels", "return_loss")}
     if getattr(getattr(module, "config", None), "is_encoder_decoder", False):
         given["decoder_input_ids"] = call["labels"]
 
     def run() -> Any:
-        with torch.no_grad():
+        with torch.no_grad(), cast():
             return module(**given)
 
     return Run(module.eval(), run)
 
 
-def training(module: nn.Module, call: Call) -> Run:
+def training(module: nn.Module, call: Call, cast: Cast = nullcontext) -> Run:
     """Forward, backward and an update."""
     module.train()
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
 
     def step() -> Any:
         optimizer.zero_grad()
-        result = module(**call)
-        torch.autograd.backward(loss_of(result))
+        with cast():
+            result = module(**call)
+            loss = loss_of(result)
+        torch.autograd.backward(loss)
         optimizer.step()
         return result
 
     return Run(module, step)
 
 
-def generation(module: nn.Module, call: Call) -> Run:
+def generation(module: nn.Module, call: Call, cast: Cast = nullcontext) -> Run:
     given = {k: v for k, v in call.items() if k != "labels"}
     settings = {"do_sample": False, "min_new_tokens": TOKENS, "max_new_tokens": TOKENS}
 
     def run() -> Any:
         generate: Any = module.generate
-        return generate(**given, **settings, pad_token_id=0)
+        with cast():
+            return generate(**given, **settings, pad_token_id=0)
 
     return Run(module.eval(), run)
 
 
-def errors(sides: Mapping[str, Run], kind: str, call: Call, dtype: torch.dtype) -> dict[str, float]:
+def errors(sides: Mapping[str, Run], kind: str, call: Call) -> dict[str, float]:
     """Each side's error against float64 over eager's, the largest of all results or gradients."""
     double = copy.deepcopy(sides["eager"].module).double()
     wide = placed(call, next(double.parameters()).device.type, torch.float64)
@@ -180,9 +189,12 @@ def _numbers(run: Run, kind: str) -> list[torch.Tensor | None]:
 
 
 def measured(
-    name: str, kind: str, sizes: dict[str, int], device: str, dtype: torch.dtype, seconds: float
+    name: str, kind: str, sizes: dict[str, int], device: str, asked: str, seconds: float
 ) -> dict[str, Any]:
-    """The row of a model in a pass."""
+    """The row of a model in a pass. asked: one of DTYPES, or AUTOCAST."""
+    dtype = getattr(torch, "float32" if asked == AUTOCAST else asked)
+    lower = functools.partial(torch.autocast, device, torch.bfloat16)
+    cast: Cast = lower if asked == AUTOCAST else nullcontext
     module, call = made(name, sizes)
     module, call = module.to(device, dtype), placed(call, device, dtype)
     build = {"inference": inference, "training": training, "generation": generation}[kind]
@@ -192,7 +204,7 @@ def measured(
     for side, settings in SIDES.items():
         torch._dynamo.reset()
         own = copy.deepcopy(module)
-        sides[side] = build(own, call)
+        sides[side] = build(own, call, cast)
         if settings is not None:
             own.compile(**settings)
         torch.manual_seed(1)
@@ -214,7 +226,7 @@ def measured(
         alike = torch.equal(results["refold"], results["eager"])
         row["result"] = "the same" if alike else "other tokens"
     elif not (kind == "training" and MODELS[name].draws):
-        found = errors(sides, kind, call, dtype)
+        found = errors(sides, kind, call)
         row |= {"error": f"{found['refold']:.2f}", "error_compile": f"{found['compile']:.2f}"}
     bases = {n: Side(sides[n].call) for n in ("eager", "compile")}
     timing = race(bases, sides["refold"].call, device, seconds)
@@ -251,7 +263,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--passes", nargs="*", choices=PASSES, default=PASSES)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--dtype", choices=(*DTYPES, AUTOCAST), default="float32")
     parser.add_argument("--size", choices=("small", "base"), default="small")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of its sizes")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each comparison")
@@ -290,8 +302,7 @@ def main() -> int:
             if not asked.again and any(key.items() <= row.items() for row in record.before):
                 continue
             try:
-                dtype = getattr(torch, asked.dtype)
-                row = measured(name, kind, sizes, asked.device, dtype, asked.seconds)
+                row = measured(name, kind, sizes, asked.device, asked.dtype, asked.seconds)
             except Exception as error:  # the next model does not wait for it
                 said = (str(error).strip().splitlines() or ["no message"])[0]
                 row = {"failed": f"{type(error).__name__}: {said[:200]}"}

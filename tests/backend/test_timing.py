@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
+from refold.backend import compile as backend
 from refold.backend import timing
+from refold.backend.arguments import Forward, examples, places_of
+from refold.backend.options import BackendOptions
 
 from .test_accurate import boxed, graph
 
@@ -81,3 +87,80 @@ def test_what_a_graph_says_that_it_writes_is_not_put_back() -> None:
     given = timing._given(boxed(counted), module, ())
     assert any(n.target is timing.COPY for n in module.graph.nodes)
     assert not given.spoiled
+
+
+# --- inside of a compilation ----------------------------------------------------------------------
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(32, 96) for _ in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self.parts:
+            q, k, v = part(x).view(2, 64, 3, 2, 16).permute(2, 0, 3, 1, 4)
+            x = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(2, 64, 32) + x
+        return x
+
+
+def chosen_for(monkeypatch: pytest.MonkeyPatch, seen: Callable[..., None]) -> None:
+    """Train a model of attention; `seen` gets each graph, and the forward of a backward."""
+    from refold.backend import choose
+
+    def chosen(
+        options: BackendOptions,
+        module: torch.fx.GraphModule,
+        inputs: Any,
+        given: Any,
+        forward: Forward | None,
+    ) -> Any:
+        seen(module, forward)
+        return before(BackendOptions(measure=False), module, inputs, given, forward)
+
+    before = choose.chosen
+    monkeypatch.setattr(choose, "chosen", chosen)
+    torch._dynamo.reset()
+    model = Attention()
+    compiled: Any = torch.compile(model, backend=backend.refold)
+    with torch.compiler.config.patch(force_disable_caches=True):
+        compiled(torch.randn(2, 64, 32, requires_grad=True)).sum().backward()
+
+
+def test_what_a_forward_saves_belongs_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores, and the sums of their exponentials, of attention: drawn by themselves, gradients grow
+    in each layer until nothing is finite, which kernels compute once more, slowly."""
+    found: dict[bool, list[float]] = {}
+
+    def seen(module: torch.fx.GraphModule, forward: Forward | None) -> None:
+        if forward is None:
+            return
+        with timing.as_called():
+            for own in (True, False):
+                given = next(examples(module, (), forward if own else None))
+                assert len(given) == len(places_of(module))
+                results = torch.fx.Interpreter(module).run(*given)
+                found[own] = [float(r.abs().max()) for r in results if r is not None]
+
+    chosen_for(monkeypatch, seen)
+    assert max(found[True]) < 1e6 < max(found[False])
+
+
+def test_calls_are_timed_as_they_are_behind_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch asks Python of each operator while it compiles, which timed many kernels as slow."""
+    key = torch._C.DispatchKey.PythonDispatcher
+    included = torch._C._dispatch_tls_is_dispatch_key_included
+    found: list[tuple[bool, bool, bool]] = []
+
+    def seen(module: torch.fx.GraphModule, forward: Forward | None) -> None:
+        def compare(*args: Any) -> None:
+            found.append((asked, included(key), torch.is_grad_enabled()))
+            raise RuntimeError("seen")
+
+        asked = included(key)
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="seen"):
+            patch.setattr(timing, "compare", compare)
+            timing.timed(boxed(module), boxed(module), module, (), forward)
+        assert included(key) == asked
+
+    chosen_for(monkeypatch, seen)
+    assert found[0] == (True, False, False)  # a backward may be compiled when it is called
+    assert [state[1:] for state in found] == [(False, False)] * 2

@@ -16,10 +16,10 @@ from refold.judge.ask.request import How, Request
 from refold.judge.clock.alternate import QUICK
 from refold.judge.clock.decide import decide
 from refold.judge.clock.measure import _too_long
-from refold.judge.rule.beside import Beside
+from refold.judge.rule.beside import Beside, some
 from refold.judge.tests.once.shapes import _most
 from refold.judge.verdict import begin
-from refold.judge.verdict.session import Session, some
+from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Speed
 
 

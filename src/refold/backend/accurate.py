@@ -18,8 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold.accuracy.errors import AGAIN, FACTOR, FACTOR_TF32, Error, error_of, meets, ratio_of
-from refold.backend.arguments import KINDS, drawn, laid
-from refold.backend.graphs import sizes_of
+from refold.backend.arguments import KINDS, AsRecorded, Forward, drawn, laid, places_of
 from refold.backend.loaded import Boxed
 from refold.capture.aot import COPY, results_of
 
@@ -55,16 +54,18 @@ def measured(
     *,
     moved: bool = False,
     tf32: bool | None = None,
+    forward: Forward | None = None,
 ) -> Measured:
     """Run a graph by our function, by PyTorch, and in float64.
 
     parameters: the placeholders that are parameters or buffers. moved: also on arguments, other
     than these, that are moved by a thousand deviations. tf32: whether eager's products of float32
-    on a GPU are by TF32; by default as PyTorch's flags say. Random states are left as they were.
+    on a GPU are by TF32; by default as PyTorch's flags say. forward: of which the graph is the
+    backward, where it is known. Random states are left as they were.
 
     Raises Unmeasured where there is no memory for it, or a call cannot be made in float64.
     """
-    made = _Measuring(module, ours, frozenset(parameters), tf32)
+    made = _Measuring(module, ours, frozenset(parameters), tf32, forward)
     names = KINDS if moved else KINDS[:-1]
     start, best = time.perf_counter(), Measured(0.0, "", True)
     for name in names:
@@ -84,9 +85,10 @@ class _Measuring:
         ours: Boxed,
         parameters: frozenset[str],
         tf32: bool | None,
+        forward: Forward | None,
     ) -> None:
         self.module, self.ours, self.parameters, self.tf32 = module, ours, parameters, tf32
-        self.places = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self.forward, self.places = forward, places_of(module)
         written = {n.args[0] for n in module.graph.nodes if n.target is COPY}
         self.written = [i for i, n in enumerate(self.places) if n in written]
         results = results_of(module.graph)
@@ -117,11 +119,11 @@ class _Measuring:
 
     def _results(self, name: str, draw: int) -> list[_Result]:
         try:
-            flats = drawn(self.places, self.parameters, name, draw)
+            flats = drawn(self.module, self.parameters, name, draw, self.forward)
             # one after the other, and what is large waits in the host's memory
             truth = [_away(v) for v in self._run(_Exact(self.module).run, flats, torch.float64)]
             with _products(self.tf32):
-                eager = self._run(_AsRecorded(self.module).run, flats)
+                eager = self._run(AsRecorded(self.module).run, flats)
         except (RuntimeError, NotImplementedError) as error:  # out of memory, above all
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise Unmeasured(said) from error
@@ -155,33 +157,7 @@ def _is_state(result: Any) -> bool:
     return index < len(returns) and returns[index].name in STATES
 
 
-class _AsRecorded(torch.fx.Interpreter):
-    """What calls give lies as it lay when the graph was made: libraries choose another layout for
-    an image at times, and of that a view that follows cannot be taken."""
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        made = super().run_node(n)
-        if n.op != "call_function":
-            return made
-        meta = n.meta.get("val")
-        if isinstance(made, (list, tuple)) and isinstance(meta, (list, tuple)):
-            return type(made)(map(_as_recorded, made, meta))
-        return _as_recorded(made, meta)
-
-
-def _as_recorded(made: Any, meta: Any) -> Any:
-    if not isinstance(made, torch.Tensor) or not isinstance(meta, torch.Tensor):
-        return made
-    shape, strides = sizes_of(meta.shape), sizes_of(meta.stride())
-    if tuple(made.shape) != tuple(shape) or 0 in strides:
-        return made
-    wide = [i for i, n in enumerate(shape) if n != 1]
-    if all(made.stride(i) == strides[i] for i in wide):
-        return made
-    return torch.empty_strided(shape, strides, dtype=made.dtype, device=made.device).copy_(made)
-
-
-class _Exact(_AsRecorded):
+class _Exact(AsRecorded):
     """Each call in float64; one that there is not in float64 is made in float32."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:

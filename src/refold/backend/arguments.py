@@ -1,36 +1,109 @@
-"""Arguments that are made up for a graph: to measure its error, and its time."""
+"""Arguments that are made up for a graph: to measure its error, and its time.
+
+What a forward saves for its backward is computed by the forward, of arguments that are made up.
+Drawn by themselves these numbers would not belong together: attention's gradient beside a sum of
+exponentials that is not its scores' grows with each layer, and in the end nothing is finite. Our
+kernels compute what is not finite once more, by slow arithmetic, which says nothing of real calls.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refold.backend.graphs import size_of, sizes_of
 from refold.backend.indices import bound
+from refold.capture.aot import results_of
 
 KINDS = ("normal values", "positive values", "moved values")
 MOVED = 1e3  # deviations
 SMALL = 2.0**-64  # of gradients that come in
 
 
+@contextlib.contextmanager
+def as_called() -> Iterator[None]:
+    """Calls as they are once a graph is compiled.
+
+    While AOTAutograd compiles, PyTorch asks Python about each operator before it is called, those
+    that C++ calls as well. What launches many small kernels seemed half as fast as it is.
+    """
+    with (
+        torch.utils._python_dispatch._disable_current_modes(),
+        torch._C._DisablePythonDispatcher(),
+        torch.no_grad(),
+        torch._C._DisableAutocast(),
+    ):
+        yield
+
+
+def places_of(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    return [n for n in module.graph.nodes if n.op == "placeholder"]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The forward of a backward. parameters: the names of placeholders that are parameters or
+    buffers."""
+
+    module: torch.fx.GraphModule
+    parameters: Collection[str]
+
+    def saved(self, name: str, draw: int) -> dict[str, torch.Tensor]:
+        """Its tensors on arguments that are made up, by their names in both graphs; none where it
+        cannot be run. name, draw: as `drawn` has them."""
+        places, results = places_of(self.module), results_of(self.module.graph)
+        try:
+            flats = drawn(self.module, self.parameters, name, draw)
+            given = [_viewed(f, n.meta["val"]) for f, n in zip(flats, places, strict=True)]
+            del flats
+            cards = {v.get_device() for v in given if isinstance(v, torch.Tensor) and v.is_cuda}
+            with torch.no_grad(), torch.random.fork_rng(sorted(cards)):
+                torch.manual_seed(_seed(name, draw))
+                made = AsRecorded(self.module).run(*given)
+        except (RuntimeError, NotImplementedError):  # out of memory, above all
+            return {}
+        pairs = zip(results, made, strict=True)
+        return {
+            node.name: value
+            for node, value in pairs
+            if isinstance(node, torch.fx.Node) and isinstance(value, torch.Tensor)
+        }
+
+
+def _seed(name: str, draw: int) -> int:
+    return 1 + 10 * draw + KINDS.index(name)
+
+
 def drawn(
-    places: Sequence[torch.fx.Node], parameters: Collection[str], name: str, draw: int = 0
+    module: torch.fx.GraphModule,
+    parameters: Collection[str],
+    name: str,
+    draw: int = 0,
+    forward: Forward | None = None,
 ) -> list[Any]:
     """The memory of each placeholder's argument: numbers, in the order in which they lie.
 
     parameters: the names of placeholders that are parameters or buffers. name: one of KINDS. draw:
-    which of several draws. Random states are left as they were.
+    which of several draws. forward: of which the graph is the backward, where it is known. Random
+    states are left as they were.
     """
-    seed = 1 + 10 * draw + KINDS.index(name)
+    seed = _seed(name, draw)
     draws: dict[torch.device, torch.Generator] = {}
     found: list[Any] = []
-    for node in places:
+    saved: Mapping[str, torch.Tensor] = {} if forward is None else forward.saved(name, draw)
+    for node in places_of(module):
         meta = node.meta["val"]
         if not isinstance(meta, torch.Tensor):
             found.append(size_of(meta) if isinstance(meta, torch.SymInt) else meta)
+            continue
+        value = saved.get(node.name)
+        if value is not None and _is_like(value, meta):
+            found.append(_memory(value, meta))
             continue
         if meta.device not in draws:
             draws[meta.device] = torch.Generator(meta.device).manual_seed(seed)
@@ -77,6 +150,22 @@ def _viewed(flat: Any, meta: Any) -> Any:
     return flat.as_strided(sizes_of(meta.shape), sizes_of(meta.stride()))
 
 
+def _is_like(value: torch.Tensor, meta: torch.Tensor) -> bool:
+    return value.dtype is meta.dtype and tuple(value.shape) == tuple(sizes_of(meta.shape))
+
+
+def _memory(value: torch.Tensor, meta: torch.Tensor) -> torch.Tensor:
+    """The value's numbers as they lie where the graph is given it."""
+    shape, strides = sizes_of(meta.shape), sizes_of(meta.stride())
+    count = 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
+    flat = torch.zeros(count if value.numel() else 0, dtype=value.dtype, device=value.device)
+    for i, (length, stride) in enumerate(zip(shape, strides, strict=True)):
+        if stride == 0 and length > 1:  # several places of one number
+            value = value.narrow(i, 0, 1)
+    flat.as_strided(value.shape, strides).copy_(value)
+    return flat
+
+
 def _comes_in(place: torch.fx.Node) -> bool:
     """Is it a gradient of a result, by AOTAutograd's name for it?"""
     meta = place.meta["val"]
@@ -84,17 +173,45 @@ def _comes_in(place: torch.fx.Node) -> bool:
     return is_float and place.name.startswith("tangents_")
 
 
-def examples(module: torch.fx.GraphModule, parameters: Collection[str]) -> Iterator[list[Any]]:
-    """Arguments of a graph, of one kind after the other.
+def examples(
+    module: torch.fx.GraphModule, parameters: Collection[str], forward: Forward | None = None
+) -> Iterator[list[Any]]:
+    """Arguments of a graph, of one kind after the other; as `drawn` has them.
 
     A backward is linear in the gradients that come in. What was saved for it is made up, and may
     let them grow out of range: so they are small, too.
     """
-    places = [n for n in module.graph.nodes if n.op == "placeholder"]
+    places = places_of(module)
     incoming = [i for i, n in enumerate(places) if _comes_in(n)]
     for name in KINDS[:-1]:
         for size in (1.0, SMALL) if incoming else (1.0,):
-            flats = drawn(places, parameters, name)
+            flats = drawn(module, parameters, name, forward=forward)
             for i in incoming:
                 flats[i] = flats[i] * size
             yield [_viewed(f, n.meta["val"]) for f, n in zip(flats, places, strict=True)]
+
+
+class AsRecorded(torch.fx.Interpreter):
+    """What calls give lies as it lay when the graph was made: libraries choose another layout for
+    an image at times, and of that a view that follows cannot be taken."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        made = super().run_node(n)
+        if n.op != "call_function":
+            return made
+        meta = n.meta.get("val")
+        if isinstance(made, (list, tuple)) and isinstance(meta, (list, tuple)):
+            return type(made)(map(_as_recorded, made, meta))
+        return _as_recorded(made, meta)
+
+
+def _as_recorded(made: Any, meta: Any) -> Any:
+    if not isinstance(made, torch.Tensor) or not isinstance(meta, torch.Tensor):
+        return made
+    shape, strides = sizes_of(meta.shape), sizes_of(meta.stride())
+    if tuple(made.shape) != tuple(shape) or 0 in strides:
+        return made
+    wide = [i for i, n in enumerate(shape) if n != 1]
+    if all(made.stride(i) == strides[i] for i in wide):
+        return made
+    return torch.empty_strided(shape, strides, dtype=made.dtype, device=made.device).copy_(made)

@@ -16,6 +16,7 @@ from torch._inductor.utils import BoxedBool
 
 from refold.backend import repro
 from refold.backend.accurate import Unmeasured, measured
+from refold.backend.arguments import Forward, as_called
 from refold.backend.graphs import (
     Derived,
     derive,
@@ -24,7 +25,14 @@ from refold.backend.graphs import (
     held_by,
     opaque_flops,
 )
-from refold.backend.inductor import Inductors, compile_inner, tell_strides
+from refold.backend.inductor import (
+    Inductors,
+    compile_inner,
+    copied,
+    kind_of,
+    parameters_of,
+    tell_strides,
+)
 from refold.backend.kept import Kept
 from refold.backend.loaded import Boxed, Declined, Operator, Unbuilt, load
 from refold.backend.mixed import mixed
@@ -56,22 +64,22 @@ def chosen(
     module: torch.fx.GraphModule,
     inputs: Sequence[Any],
     given: Mapping[str, Any],
+    forward: Forward | None = None,
 ) -> tuple[Any, GraphReport, bool]:
     """What computes a graph, why it is that, and whether it may be kept: not where something
-    failed, which the next process has to see."""
-    kind = "backward" if given.get("is_backward") else "forward"
-    kind = "inference" if given.get("is_inference") else kind
+    failed, which the next process has to see. forward: of which the graph is the backward."""
+    kind = kind_of(given)
     metas = _metas(module)
     captured, plain = _captured(given, metas), given
     if captured:  # for what is timed while compiling: a CUDA graph is made for the user's memory
         plain = dict(given) | {"cudagraphs": BoxedBool(False)}
-    check = _Check(options, kind, _parameters(module, kind, given))
+    check = _Check(options, kind, parameters_of(module, kind, given), forward)
     graph = _Graph(options, module, inputs, plain, metas, check, captured)
     tried = graph.tried()
     taken, beside, other = tried.taken, tried.beside, None
     if tried.run is None or options.measure:
         again = captured or tried.run is not None  # it is read once more
-        other = Inductors.of(_copied(module) if again else module, inputs, plain)
+        other = Inductors.of(copied(module) if again else module, inputs, plain)
         beside += other.seconds
     if tried.run is not None and other is not None:
         tried = graph.faster(tried, other)
@@ -142,7 +150,7 @@ class _Graph:
         flops, ours, reason, lasting = 0.0, None, "it gains by price", True
         run: Any = None
         try:
-            with torch.utils._python_dispatch._disable_current_modes():
+            with as_called():
                 flops = flops_of(self.module.graph)
                 ours = _ours(self, flops, apart)
                 run = ours.run
@@ -156,7 +164,7 @@ class _Graph:
             start = time.perf_counter()
             try:
                 if self.captured:  # and once more for CUDA graphs, where it is chosen
-                    run = Inductors.of(_copied(ours.module), self.inputs, self.given).run
+                    run = Inductors.of(copied(ours.module), self.inputs, self.given).run
                 else:
                     run = compile_inner(ours.module, self.inputs, **self.given)
             except Exception as error:
@@ -169,8 +177,8 @@ class _Graph:
         what was said of another way."""
         said, lasting, run = dict(tried.said), tried.lasting, tried.run
         try:
-            with torch.utils._python_dispatch._disable_current_modes():
-                timing = timed(run, other.run, self.module, self.check.parameters)
+            check = self.check
+            timing = timed(run, other.run, self.module, check.parameters, check.forward)
             said["ratio"] = timing.ratio
             reason = f"measured {timing.ratio:.2f} times as fast as Inductor's"
             if not is_faster(timing):
@@ -199,11 +207,13 @@ class _Checked:
 
 @dataclass(frozen=True)
 class _Check:
-    """Measures functions of a graph, or of its parts. parameters: names of placeholders."""
+    """Measures functions of a graph, or of its parts. parameters: names of placeholders. forward:
+    of which the graph is the backward, where it is known."""
 
     options: BackendOptions
     kind: str
     parameters: frozenset[str]
+    forward: Forward | None
 
     def of(
         self, module: torch.fx.GraphModule, run: Any, parameters: frozenset[str] | None = None
@@ -215,9 +225,12 @@ class _Check:
         tf32 = None if asked is None else asked == "tf32"
         moved = self.kind != "backward"
         try:
-            with torch.no_grad(), torch._C._DisableAutocast():
-                names = self.parameters if parameters is None else parameters
-                found = measured(module, run, names, moved=moved, tf32=tf32)
+            if parameters is None:
+                names, forward = self.parameters, self.forward
+            else:
+                names, forward = parameters, None
+            with as_called():
+                found = measured(module, run, names, moved=moved, tf32=tf32, forward=forward)
         except Unmeasured as why:
             return _Checked(said=f"; its error was not measured: {why}")
         if found.good:
@@ -229,17 +242,6 @@ class _Check:
 
 class Inaccurate(Exception):
     """Our function of a graph does not meet the bar."""
-
-
-def _parameters(
-    module: torch.fx.GraphModule, kind: str, given: Mapping[str, Any]
-) -> frozenset[str]:
-    """The placeholders that are parameters or buffers, as far as is known. What a backward keeps of
-    its forward's arguments are weights for the most part."""
-    names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
-    if kind == "backward":
-        return frozenset(n for n in names if n.startswith("primals_"))
-    return frozenset(names[i] for i in given.get("static_input_idxs", ()) if i < len(names))
 
 
 # --- what is ours ---------------------------------------------------------------------------------
@@ -302,15 +304,6 @@ def _facts(derived: Sequence[Derived]) -> dict[str, Any]:
         "seconds": sum(d.seconds for d in derived),
         "rival": sum(d.rival for d in derived),
     }
-
-
-def _copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The same graph once more: Inductor changes what it compiles."""
-    graph = torch.fx.Graph()
-    graph.output(graph.graph_copy(module.graph, {}))
-    made = torch.fx.GraphModule(module, graph)
-    made.meta = dict(module.meta)
-    return made
 
 
 def _metas(module: torch.fx.GraphModule) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from refold.backend.inductor import copied, kind_of, parameters_of
 from refold.backend.options import BackendOptions
 
 
@@ -37,7 +38,7 @@ def refold(
     patches |= {"fallback_random": True} if asked.eager_draws else {}
     patches |= with_compared_kept()
     before = torch.compiler.config.cache_key_tag
-    inner = functools.partial(_inner, asked, before)
+    inner = functools.partial(_inner, asked, before, _Pair())
     trains = torch.is_grad_enabled() and not patches.get("triton.cudagraphs")
     trains = trains and any(isinstance(v, torch.Tensor) and v.requires_grad for v in inputs)
     graph = Graph(module) if trains else None
@@ -46,29 +47,49 @@ def refold(
     return run if graph is None else with_second(run, graph)
 
 
+class _Pair:
+    """A forward until its backward has come, which is measured on what the forward saves."""
+
+    forward: tuple[torch.fx.GraphModule, frozenset[str]] | None = None
+
+    def kept(self, module: torch.fx.GraphModule, given: Mapping[str, Any]) -> Any:
+        """The forward of a backward, with the names of its parameters; None for other graphs."""
+        if kind_of(given) == "backward":
+            found, self.forward = self.forward, None
+            return found
+        if kind_of(given) == "forward":
+            self.forward = copied(module), parameters_of(module, "forward", given)
+        return None
+
+
 def _inner(
     options: BackendOptions,
     before: str,
+    pair: _Pair,
     module: torch.fx.GraphModule,
     inputs: Sequence[Any],
     **given: Any,
 ) -> Any:
     """Compile one graph of ATen: what Inductor calls in the place of its own compiler.
 
-    before: the tag of PyTorch's caches as the user has it, which Inductor's own graphs keep.
+    before: the tag of PyTorch's caches as the user has it, which Inductor's own graphs keep. pair:
+    the forward, where this is its backward.
     """
     from refold.backend import kept
     from refold.backend.report import tell
 
+    forward = pair.kept(module, given)
     config: Any = torch.compiler.config
     with config.patch(cache_key_tag=before):
         key = kept.key_of(options, module, inputs, given)
         found = kept.find(key, module, inputs, given) if key is not None else None
         if found is not None:
             return found
+        from refold.backend.arguments import Forward
         from refold.backend.choose import chosen
 
-        run, report, lasting = chosen(options, module, inputs, given)
+        pairs = None if forward is None else Forward(*forward)
+        run, report, lasting = chosen(options, module, inputs, given, pairs)
         tell(report, options.report)
         if key is not None and lasting and isinstance(run, kept.Kept):
             kept.keep(key, run, inputs)

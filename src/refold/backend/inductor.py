@@ -44,6 +44,32 @@ def _named(target: Any, args: Any, kwargs: Any) -> str:
     return f"  target: {target}"
 
 
+def kind_of(given: Mapping[str, Any]) -> str:
+    """What a graph is, by what Inductor is told: "forward", "backward" or "inference"."""
+    kind = "backward" if given.get("is_backward") else "forward"
+    return "inference" if given.get("is_inference") else kind
+
+
+def parameters_of(
+    module: torch.fx.GraphModule, kind: str, given: Mapping[str, Any]
+) -> frozenset[str]:
+    """The placeholders that are parameters or buffers, as far as is known. What a backward keeps of
+    its forward's arguments are weights for the most part."""
+    names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+    if kind == "backward":
+        return frozenset(n for n in names if n.startswith("primals_"))
+    return frozenset(names[i] for i in given.get("static_input_idxs", ()) if i < len(names))
+
+
+def copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The same graph once more: Inductor changes what it compiles."""
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    made = torch.fx.GraphModule(module, graph)
+    made.meta = dict(module.meta)
+    return made
+
+
 @dataclass(frozen=True)
 class Inductors:
     """A graph as Inductor compiles it. strides: of its results, which AOTAutograd would be told."""

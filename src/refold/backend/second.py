@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from refold.backend.inductor import copied
+
 
 class _Drawn(Exception):
     """A random number would be drawn once more."""
@@ -34,9 +36,7 @@ class Graph:
     """A graph as Dynamo gave it; Inductor changes the one that it compiles."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
-        graph = torch.fx.Graph()
-        graph.output(graph.graph_copy(module.graph, {}))
-        self.module = torch.fx.GraphModule(module, graph)
+        self.module = copied(module)
 
     def gradients(
         self, given: Sequence[Any], versions: Sequence[Any], wanted: Sequence[bool], come: Any

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from refold.backend.arguments import examples
+from refold.backend.arguments import Forward, as_called, examples, places_of
 from refold.backend.loaded import Boxed
 from refold.capture.aot import COPY
 from refold.measure import Timing, compare
@@ -51,6 +51,7 @@ def _given(
     module: torch.fx.GraphModule,
     parameters: Collection[str],
     ours: Boxed | None = None,
+    forward: Forward | None = None,
 ) -> _Given:
     """Arguments of which results are finite, or else as many as there are: what is not a kernel may
     compute again, slowly, which says nothing about real ones.
@@ -60,9 +61,9 @@ def _given(
     """
     best, least = 0, math.inf
     written = _written(module)
-    own = {i for i, n in enumerate(_places(module)) if n in written}
+    own = {i for i, n in enumerate(places_of(module)) if n in written}
     spoiled: set[int] = set()
-    for number, given in enumerate(examples(module, parameters)):
+    for number, given in enumerate(examples(module, parameters, forward)):
         before = _digests(given)
         wrong = sum(not _is_finite(r) for r in other(list(given)))
         spoiled |= _changed(before, given) - own
@@ -71,22 +72,25 @@ def _given(
         if wrong == 0:
             break
     del given  # before there are others
-    values = _drawn_again(module, parameters, best)
+    values = _drawn_again(module, parameters, best, forward)
     if ours is not None:  # of parts of the graph, Inductor compiles the rest
         before = _digests(values)
         ours(list(values))
         more = _changed(before, values) - own
         if more:
             values.clear()
-            values = _drawn_again(module, parameters, best)
+            values = _drawn_again(module, parameters, best, forward)
         spoiled |= more
     return _Given(values, {i: values[i].clone() for i in spoiled})
 
 
 def _drawn_again(
-    module: torch.fx.GraphModule, parameters: Collection[str], number: int
+    module: torch.fx.GraphModule,
+    parameters: Collection[str],
+    number: int,
+    forward: Forward | None,
 ) -> list[Any]:
-    return next(itertools.islice(examples(module, parameters), number, None))
+    return next(itertools.islice(examples(module, parameters, forward), number, None))
 
 
 def _changed(before: Sequence[Any], given: Sequence[Any]) -> set[int]:
@@ -109,10 +113,6 @@ def _digests(given: Sequence[Any]) -> list[tuple[float, float] | None]:
     return found
 
 
-def _places(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    return [n for n in module.graph.nodes if n.op == "placeholder"]
-
-
 def _written(module: torch.fx.GraphModule) -> set[Any]:
     """The arguments that the graph itself says it writes to: both sides do, at each call."""
     return {n.args[0] for n in module.graph.nodes if n.target is COPY}
@@ -123,17 +123,19 @@ def timed(
     other: Callable[[list[Any]], Any],
     module: torch.fx.GraphModule,
     parameters: Collection[str],
+    forward: Forward | None = None,
 ) -> Timing:
     """Both on the same arguments of a graph, in turns. The graph may write to its arguments. The
     random state is left as it was. Both times hold the copies that restore what a call has spoiled,
     so that the ratio is nearer to 1 than the graphs' own.
 
-    parameters: the placeholders that are parameters or buffers.
+    parameters: the placeholders that are parameters or buffers. forward: of which the graph is the
+    backward, where it is known.
     """
-    metas = [n.meta["val"] for n in _places(module)]
+    metas = [n.meta["val"] for n in places_of(module)]
     devices = {m.device for m in metas if isinstance(m, torch.Tensor) and m.device.type == "cuda"}
     kind = "cuda" if devices else "cpu"
-    with torch.no_grad(), torch._C._DisableAutocast():
+    with as_called():
         with torch.random.fork_rng(sorted(d.index or 0 for d in devices)):
-            given = _given(other, module, parameters, ours)
+            given = _given(other, module, parameters, ours, forward)
         return compare(lambda: other(given.again()), lambda: ours(given.again()), kind, SECONDS)

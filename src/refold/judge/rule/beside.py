@@ -13,6 +13,7 @@ import torch
 
 from refold.judge.draws.trees import each
 
+SAMPLED = 1 << 16  # elements that some rows hold, see `some`
 LEAST = 8 << 20  # bytes of eager's output: smaller results are held as they are
 # elements: temporaries stay small; a CPU's stay in its cache, and in memory that is used again
 _CHUNKS = {True: 1 << 22, False: 1 << 20}
@@ -141,3 +142,20 @@ def whole(tree: Any) -> Any:
 def shape(value: Any) -> torch.Size | None:
     """Of a tensor, however it is held; None of anything else."""
     return value.shape if isinstance(value, torch.Tensor | Beside) else None
+
+
+def some(tree: Any) -> Any:
+    """A tree of outputs with some rows of each large tensor."""
+    return each(tree, _some)
+
+
+def _some(t: Any) -> Any:
+    size = shape(t)
+    if not size or t.numel() < 2 * SAMPLED:
+        return t
+    index, parts = [], t.numel() / SAMPLED
+    for n in size[: max(1, len(size) - 1)]:  # rows are whole; of one axis elements are samples
+        kept = max(1, int(n / parts))
+        index.append(slice(None, None, -(-n // kept)))
+        parts *= len(range(n)[index[-1]]) / n
+    return t.every(tuple(index)) if isinstance(t, Beside) else t[tuple(index)]

@@ -12,7 +12,7 @@ from torch import nn
 
 from refold.judge.draws.noise import Noise
 from refold.judge.draws.trees import inexact, tensors
-from refold.judge.rule import rows
+from refold.judge.rule import rows, threads
 from refold.judge.truth import replay
 from refold.judge.truth.copies import unregistered, widen
 from refold.judge.truth.oracle import Oracle
@@ -166,7 +166,9 @@ class Living:
             move=move,
         )
         kind, answers = "life fp64" if wide else "life", list[dict[str, Any]]()
+        elements = oracle.bytes // 4 + sum(t.numel() for v in inputs.values() for t in tensors(v))
         with (
+            threads.few(elements),  # the worker lives beside it
             METER.span(kind, lambda: size_of([a["seen"] for a in answers])),
             mode or contextlib.nullcontext(),
         ):

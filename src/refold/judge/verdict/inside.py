@@ -42,6 +42,15 @@ class Inside:
             said = " ".join(str(error).split())[:500]
             raise Raised(type(error).__name__, said, "") from error
 
+    def post(self, do: str, seconds: float | None = None, **arguments: Any) -> None:
+        """See `Host.post`. Nothing runs beside anything here: `wait` does what was asked."""
+        self._asked = do, arguments
+
+    def wait(self, seconds: float | None = None) -> Any:
+        """See `Host.wait`."""
+        do, arguments = self._asked
+        return self.request(do, seconds, **arguments)
+
     def seal_arena(self, size: int) -> None:
         """See `Host.seal_arena`."""
         os.ftruncate(self.arena, max(size, 1))

@@ -6,7 +6,6 @@ candidate raises, that is a limitation which the verdict tells, unless the life 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,12 +20,10 @@ from refold.judge.truth.runs import distance
 from refold.judge.verdict import naming, narrow, otherwise
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status, Worst
-from refold.judge.wire.memory import Starved, exhausted
 from refold.judge.worker.looks import LEAST, MOST
 from refold.judge.worker.steps import FACT, GRADS, Step
 
 _FIRST = "first"  # the label of a call before a type is changed
-_BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
 _LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
 _MOVES, _SHAKES = 4, 16  # moved lives, and where eager may be right by luck
 _ROUNDS = 3  # of ties put right: what was hidden behind them shows then
@@ -34,7 +31,6 @@ _NEAR, _ROUNDINGS = 16.0, 4.0  # times eager's error; of a type's last place, of
 _FINE, _COARSE = 100, 4  # one element in so many may be a tie; of 16-bit values more are
 # what is wrong, the worst element, whether it is in names, shapes or types
 Wrong = tuple[str, Worst | None, bool]
-_NO_GRADIENTS = ("NotImplementedError", "does not require grad", "no output requires grad")
 
 
 @dataclass(frozen=True)
@@ -70,51 +66,7 @@ class Life:
 
 def eager(session: Session, life: Life) -> Lived:
     """What the reference shows."""
-    return _living(session).eager(_steps(session, life), _states(session, life), life.inputs)
-
-
-def judged(session: Session, life: Life, seen: Lived | None = None) -> Iterator[Failure]:
-    """Run a life on all three and compare. ``seen``: what `eager` gave, if it is known."""
-    theirs = seen or eager(session, life)
-    if theirs.raised is not None:
-        return  # no life of this reference
-    mine = Lived.of(asked(session, life))
-    session.cases += 1
-    yield from compared(session, life, mine, theirs)
-    if mine.raised is not None:
-        yield from _raised(session, life, mine.raised)
-
-
-def asked(session: Session, life: Life) -> dict[str, Any]:
-    """What the candidate's worker answers to a life."""
-    host = session.worker()
-    states = {n: s for n, s in _states(session, life).items() if session.unheld(("state", n), s)}
-    inputs = {n: v for n, v in life.inputs.items() if session.unheld(("inputs", n), v)}
-    if states or inputs:
-        host.request("hold", 120, states=states, inputs=inputs)
-    patience = session.limits.call_seconds * (1 + len(life.steps) / 8)
-    chance = random.Random(f"{session.secret} {session.test} {life.case}").random()
-    anew = life.built or session.alone or chance < _BUILT
-    asked = {"steps": _steps(session, life), "seed": session.seed + 7, "anew": anew}
-    answer: dict[str, Any] = host.request("live", patience, **asked)
-    return answer
-
-
-def _raised(session: Session, life: Life, raised: dict[str, Any]) -> Iterator[Failure]:
-    words = f"{raised['type']}: {raised['message']}"[:200]
-    if exhausted(str(raised["type"]), str(raised["message"])):
-        raise Starved(f"the candidate: {words}")
-    if raised["type"] == "Missing":
-        session.notes.append(f"{session.test}: {life.case}: not tried, {raised['message']}")
-    elif life.must:
-        yield session.fail(Status.CRASHED, life.case, f"raised {words}")
-    elif life.quiet:
-        session.notes.append(f"{session.test}: {life.case}: raised {words}")
-    elif any(word in words for word in _NO_GRADIENTS):
-        session.assumptions.add(f"inference only: {session.test}")
-    else:
-        session.assumptions.add(f"{session.test}: raises where the reference answers")
-        session.notes.append(f"{session.test}: {life.case}: raised {words}")
+    return _living(session).eager(steps_of(session, life), states_of(session, life), life.inputs)
 
 
 def compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Iterator[Failure]:
@@ -169,7 +121,7 @@ class _Truth:
         if self._exact is None:
             life = self.life
             found = _living(self.session).exact(
-                _steps(self.session, life), _states(self.session, life), life.inputs
+                steps_of(self.session, life), states_of(self.session, life), life.inputs
             )
             self._exact = self.theirs if found.raised is not None else found
         return self._exact
@@ -190,8 +142,8 @@ class _Truth:
 
     def _lives(self, first: int, last: int) -> list[Lived]:
         life, living, seed = self.life, _living(self.session), self.session.seed
-        states, units = _states(self.session, life), self.session.usual().units
-        given = (_steps(self.session, life), states, life.inputs)
+        states, units = states_of(self.session, life), self.session.usual().units
+        given = (steps_of(self.session, life), states, life.inputs)
         how = (life.eps, units, life.still)
         runs = (living.moved(*given, seed + i, *how) for i in range(first, last))
         return [run for run in runs if run.raised is None]
@@ -348,7 +300,7 @@ class _Truth:
         given = {n: otherwise.laid(v) or v for n, v in life.inputs.items()}
         if all(given[n] is v for n, v in life.inputs.items()):
             return failed
-        theirs = _living(session).eager(_steps(session, life), _states(session, life), given)
+        theirs = _living(session).eager(steps_of(session, life), states_of(session, life), given)
         if theirs.raised is not None or label not in theirs.seen:
             return failed
         return self._rule(label, got, self._of(theirs, label, got), exact)
@@ -362,7 +314,7 @@ class _Truth:
         session, life = self.session, self.life
 
         def run() -> Any:
-            given = _steps(session, life), _states(session, life), life.inputs
+            given = steps_of(session, life), states_of(session, life), life.inputs
             theirs = _living(session).eager(*given)
             known = theirs.raised is None and label in theirs.seen
             return self._of(theirs, label, got) if known else None
@@ -389,12 +341,13 @@ def _living(session: Session) -> Living:
     return Living(session.oracle, session.seed, session.random)
 
 
-def _steps(session: Session, life: Life) -> list[Step]:
+def steps_of(session: Session, life: Life) -> list[Step]:
     """A life's steps. Cotangents have as many bits as float32 holds, where all types have them."""
     other = life.dtypes or life.coarse or life.eps or any(s.get("cast") for s in life.steps)
     fine = not other and session.fine
     return [{**s, "fine": True} if fine and s["do"] == "backward" else s for s in life.steps]
 
 
-def _states(session: Session, life: Life) -> dict[str, dict[str, torch.Tensor]]:
+def states_of(session: Session, life: Life) -> dict[str, dict[str, torch.Tensor]]:
+    """The states that a life needs, by name."""
     return {name: session.state(name) for name in life.states} | dict(life.own)

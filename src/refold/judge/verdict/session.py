@@ -11,12 +11,13 @@ import torch
 
 from refold.contract import Reference
 from refold.judge import draws
-from refold.judge.draws.trees import each, tensors
+from refold.judge.draws.trees import tensors
 from refold.judge.rule import beside, compare
 from refold.judge.truth.oracle import Oracle
 from refold.judge.truth.resident import RESIDENTS
 from refold.judge.truth.truth import Truth
 from refold.judge.verdict import facts, naming, otherwise
+from refold.judge.verdict.owed import Asked
 from refold.judge.verdict.room import Room
 from refold.judge.verdict.truths import INITIAL, Truths
 from refold.judge.verdict.verdict import ErrorStats, Failure, Status
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _DEATHS = {"timed out": Status.TIMED_OUT}
 _RESPAWNS = 2
 _LOSSES = 10
-_SAMPLED = 1 << 16  # elements
 _MODELS = 2.5  # eager, the candidate, and now and then float64: calls for each call of a test
 _LIFE_SECONDS = (4e-9, 1e-9)  # for each byte of a state: measured on a CPU; by judgement on a GPU
 _OVERHEAD = 5e-4  # seconds of a call beside the models' own
@@ -76,6 +76,7 @@ class Session(Truths):
     import_effort: float = 0.0  # of that, what the worker and this process were at work
     workers: str = ""
     host: Host | None = None
+    owed: Asked | None = None  # what the worker has not been waited for
     deaths: int = 0
     strided: bool | None = None  # whether it lays its usual outputs otherwise than eager
     losses: int = 0  # workers that could use their device no more
@@ -162,6 +163,7 @@ class Session(Truths):
     def worker(self) -> Host:
         """The candidate's worker; started again after a death, at most twice, and where a kernel
         of the candidate failed so that its process can use the device no more."""
+        self.collect()
         if self.host is not None and self.host.alive and self.host.lost:
             self.losses += 1
             self.dismiss()
@@ -179,8 +181,22 @@ class Session(Truths):
             self._held = {}
         return self.host
 
+    def post(self, do: str, seconds: float, **arguments: Any) -> Asked:
+        """Ask the present worker; the answer is waited for later."""
+        assert self.host is not None
+        self.host.post(do, seconds, **arguments)
+        self.owed = Asked(self.host, seconds)
+        return self.owed
+
+    def collect(self) -> None:
+        """Wait for what the worker was asked last."""
+        owed, self.owed = self.owed, None
+        if owed is not None:
+            owed.collect()
+
     def ask_guard(self) -> None:
         """Take down what the guard of the present worker saw."""
+        self.collect()
         if self.host is None or not self.host.alive:
             return
         try:
@@ -371,29 +387,12 @@ class Session(Truths):
         outputs are few. ``outputs``: all, or those samples."""
         assert truth.exact is not None and truth.eager is not None
         trees = (outputs, truth.eager.outputs, truth.exact.outputs)
-        if max([t.numel() for t in tensors(trees[1])], default=0) < 2 * _SAMPLED:
+        if max([t.numel() for t in tensors(trees[1])], default=0) < 2 * beside.SAMPLED:
             return True
-        few = [some(tree) for tree in trees]
+        few = [beside.some(tree) for tree in trees]
         return all(r.agrees for r in compare.compare("", few[0], few[1], few[2]))
 
     def died(self, error: WorkerDied) -> Failure:
         """The failure that a worker's death amounts to."""
         status = _DEATHS.get(error.why, Status.CRASHED)
         return self.fail(status, "worker", str(error))
-
-
-def some(tree: Any) -> Any:
-    """A tree of outputs with some rows of each large tensor."""
-    return each(tree, _some)
-
-
-def _some(t: Any) -> Any:
-    size = beside.shape(t)
-    if not size or t.numel() < 2 * _SAMPLED:
-        return t
-    index, parts = [], t.numel() / _SAMPLED
-    for n in size[: max(1, len(size) - 1)]:  # rows are whole; of one axis elements are samples
-        kept = max(1, int(n / parts))
-        index.append(slice(None, None, -(-n // kept)))
-        parts *= len(range(n)[index[-1]]) / n
-    return t.every(tuple(index)) if isinstance(t, beside.Beside) else t[tuple(index)]

@@ -13,7 +13,7 @@ import torch
 from refold.judge.draws.trees import differ, inexact
 from refold.judge.tests.base import Skip, Test
 from refold.judge.truth.live import Lived
-from refold.judge.verdict import life
+from refold.judge.verdict import alongside, life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED
@@ -47,8 +47,7 @@ def living(
         if session.truth(session.inputs()).eager is None:
             raise Skip("the reference does not take its inputs")
         before = session.cases
-        for one in derive(session):
-            yield from life.judged(session, *(one if isinstance(one, tuple) else (one,)))
+        yield from alongside.every(session, derive(session))
         if session.cases == before:
             raise Skip("the reference has no such life")
 

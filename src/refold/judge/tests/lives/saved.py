@@ -10,7 +10,7 @@ import torch
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living
 from refold.judge.truth.live import Lived
-from refold.judge.verdict import life
+from refold.judge.verdict import alongside, life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED, SECOND
@@ -96,7 +96,7 @@ def _elsewhere(session: Session) -> Iterator[Failure]:
     theirs = life.eager(session, whole)
     if theirs.raised is not None or life.eager(session, save).raised is not None:
         raise Skip("the reference cannot be saved")
-    saved = life.asked(session, save)
+    saved = alongside.asked(session, save)
     limit = f"{session.test}: raises where the reference answers"
     if saved["raised"] is not None:
         session.assumptions.add(limit)
@@ -106,7 +106,7 @@ def _elsewhere(session: Session) -> Iterator[Failure]:
     session.dismiss()
     steps = ({"do": "revive", "inputs": "file"}, call("after", "x1"))
     load = Life("", steps, {"file": [file], "x1": given["x1"]}, states=())
-    loaded = life.asked(session, load)
+    loaded = alongside.asked(session, load)
     if loaded["raised"] is not None:
         session.assumptions.add(limit)
         session.notes.append(f"{session.test}: raised {loaded['raised']['message']}")

@@ -10,11 +10,12 @@ import torch
 from refold.judge import draws
 from refold.judge.draws.trees import differ, inexact, tensors
 from refold.judge.rule import beside
+from refold.judge.rule.beside import some
 from refold.judge.tests.base import Test
 from refold.judge.truth.copies import widen
 from refold.judge.truth.runs import distance
 from refold.judge.truth.truth import Truth
-from refold.judge.verdict.session import Session, some
+from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import INITIAL
 from refold.judge.verdict.verdict import Failure, Status
 

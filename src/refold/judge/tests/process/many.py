@@ -11,7 +11,7 @@ from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives import outlast
 from refold.judge.tests.lives.common import begin, inputs
 from refold.judge.truth.copies import duplicate
-from refold.judge.verdict import life
+from refold.judge.verdict import alongside
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
@@ -45,7 +45,7 @@ def _volume(session: Session) -> Iterator[Failure]:
         case = f"in {'eval' if mode else 'train'} mode"
         status = Status.NONDETERMINISTIC
         one = Life(case, (*begin(not mode), far), inputs(session, 1), status=status)
-        yield from life.judged(session, one)
+        yield from alongside.every(session, [one])
     truths = [session.truth(session.inputs(i)) for i in range(_INPUTS)]
     if any(t.eager is None for t in truths) or session.random or session.remembers(mode):
         raise Skip("outputs are not the same each time")

@@ -1,0 +1,103 @@
+"""Lives are begun in the candidate's worker, and judged when it has lived them.
+
+While it lives one, this process has the reference live the next, and compares the last: both are
+Python's own work for the most part, of which two processors do twice as much.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from refold.judge.truth.live import Lived
+from refold.judge.verdict.life import Life, compared, eager, states_of, steps_of
+from refold.judge.verdict.owed import Asked
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.wire.memory import Starved, exhausted
+
+_BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
+_NO_GRADIENTS = ("NotImplementedError", "does not require grad", "no output requires grad")
+
+
+def every(
+    session: Session, lives: Iterable[Life] | Iterable[tuple[Life, Lived]]
+) -> Iterator[Failure]:
+    """Judge lives one after another; a life may come with what the reference showed in it."""
+    last: Begun | None = None
+    for one in lives:
+        life, seen = one if isinstance(one, tuple) else (one, None)
+        theirs = seen or eager(session, life)
+        if theirs.raised is not None:
+            continue  # no life of this reference
+        if last is not None:
+            last.asked.answer()
+        now = begun(session, life, theirs)
+        if last is not None:
+            yield from last.judged()
+        last = now
+    if last is not None:
+        yield from last.judged()
+
+
+def asked(session: Session, life: Life) -> dict[str, Any]:
+    """What the candidate's worker answers to a life."""
+    answer: dict[str, Any] = _posted(session, life).answer()
+    return answer
+
+
+def begun(session: Session, life: Life, theirs: Lived) -> Begun:
+    """The candidate's worker begins a life, in which the reference showed ``theirs``."""
+    life = replace(life, own=states_of(session, life), states=())  # as they are named now
+    asked = _posted(session, life)
+    session.cases += 1
+    return Begun(session, life, theirs, asked)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A life that the candidate's worker lives while this process does something else."""
+
+    session: Session
+    life: Life
+    theirs: Lived
+    asked: Asked
+
+    def judged(self) -> Iterator[Failure]:
+        """Wait for it, and compare."""
+        mine = Lived.of(self.asked.answer())
+        yield from compared(self.session, self.life, mine, self.theirs)
+        if mine.raised is not None:
+            yield from _raised(self.session, self.life, mine.raised)
+
+
+def _posted(session: Session, life: Life) -> Asked:
+    host = session.worker()
+    states = {n: s for n, s in states_of(session, life).items() if session.unheld(("state", n), s)}
+    inputs = {n: v for n, v in life.inputs.items() if session.unheld(("inputs", n), v)}
+    if states or inputs:
+        host.request("hold", 120, states=states, inputs=inputs)
+    patience = session.limits.call_seconds * (1 + len(life.steps) / 8)
+    chance = random.Random(f"{session.secret} {session.test} {life.case}").random()
+    anew = life.built or session.alone or chance < _BUILT
+    asked = {"steps": steps_of(session, life), "seed": session.seed + 7, "anew": anew}
+    return session.post("live", patience, **asked)
+
+
+def _raised(session: Session, life: Life, raised: dict[str, Any]) -> Iterator[Failure]:
+    words = f"{raised['type']}: {raised['message']}"[:200]
+    if exhausted(str(raised["type"]), str(raised["message"])):
+        raise Starved(f"the candidate: {words}")
+    if raised["type"] == "Missing":
+        session.notes.append(f"{session.test}: {life.case}: not tried, {raised['message']}")
+    elif life.must:
+        yield session.fail(Status.CRASHED, life.case, f"raised {words}")
+    elif life.quiet:
+        session.notes.append(f"{session.test}: {life.case}: raised {words}")
+    elif any(word in words for word in _NO_GRADIENTS):
+        session.assumptions.add(f"inference only: {session.test}")
+    else:
+        session.assumptions.add(f"{session.test}: raises where the reference answers")
+        session.notes.append(f"{session.test}: {life.case}: raised {words}")
