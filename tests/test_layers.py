@@ -39,6 +39,7 @@ ORDER = [
     "baselines",
     "tune",
     "tune_images",
+    "subclass",
     "twin",
     "layouts",
     "draws",

@@ -30,6 +30,7 @@ from refold.runtime.structure import (
     _refold_held,
     _refold_tied,
 )
+from refold.subclass import Program
 
 SETTINGS, STRUCTURE = "settings", "parts"  # what a word of `changed` begins with
 
@@ -39,7 +40,7 @@ def modes(fast: torch.nn.Module) -> tuple[str, str]:
     return "train" if fast.training else "eval", "both"
 
 
-def changed(program: twin.Program, fast: torch.nn.Module) -> str:
+def changed(program: Program, fast: torch.nn.Module) -> str:
     """What distinguishes a module from the one that a program was made for: its settings, or its
     parts, the code and the globals that it reads. Nothing where it is the same, and where kernels
     made anew would not be taken either: hooks act around a part, or a part has a forward of its

@@ -22,6 +22,7 @@ from refold.capture.twin import apart_of
 from refold.changed import changed, modes
 from refold.derive import Options
 from refold.runtime.calls import _refold_order
+from refold.subclass import Program, program
 
 MOST = 8  # further forms of one module that get kernels: a loop that generates has five or more
 TRIES = 12  # further forms that are tried: some cannot be captured
@@ -163,10 +164,10 @@ class Growth:
     def __call__(
         self,
         fast: torch.nn.Module,
-        refused: Sequence[twin.Program],
+        refused: Sequence[Program],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> twin.Program | str | None:
+    ) -> Program | str | None:
         """The program, or why none can be made for such calls, or None where none is made now."""
         if self.spent:
             return None
@@ -231,11 +232,11 @@ class Growth:
         return frozenset(n for n, v in numbers.items() if v != first.get(n)) or None
 
     def _made(
-        self, fast: torch.nn.Module, refused: Sequence[twin.Program], example: Example
-    ) -> tuple[twin.Program | None, Mapping[bool, str]]:
+        self, fast: torch.nn.Module, refused: Sequence[Program], example: Example
+    ) -> tuple[Program | None, Mapping[bool, str]]:
         """The program, and why it does not serve train mode (True) or eval mode. It is made in a
         thread of its own: modes of the caller's are the caller's."""
-        found: list[tuple[twin.Program | None, Mapping[bool, str]]] = []
+        found: list[tuple[Program | None, Mapping[bool, str]]] = []
 
         def make() -> None:
             try:
@@ -252,8 +253,8 @@ class Growth:
         return found[0]
 
     def _program(
-        self, fast: torch.nn.Module, refused: Sequence[twin.Program], example: Example
-    ) -> tuple[twin.Program | None, Mapping[bool, str]]:
+        self, fast: torch.nn.Module, refused: Sequence[Program], example: Example
+    ) -> tuple[Program | None, Mapping[bool, str]]:
         module = apart_of(twin.original(fast))
         args, kwargs = pytree.tree_map(_plain, (example.args, dict(example.kwargs)))
         example = replace(example, args=args, kwargs=kwargs)
@@ -262,16 +263,16 @@ class Growth:
         kept = {t: _why_kept(result, t) for t in (False, True) if not result.serves(t)}
         if result.text is None:
             return None, kept
-        made = twin.program(result.text, type(module))
+        made = program(result.text, type(module))
         if made in refused:  # it knows code and globals as they were
-            made = twin.Program(result.text, type(module))
+            made = Program(result.text, type(module))
         if example.counted and not _is_right(made, module, args, kwargs):
             return None, dict.fromkeys((False, True), "forward asks of what class a number is")
         return made, kept
 
 
 def _is_right(
-    made: twin.Program, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    made: Program, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
     """Whether a program in which numbers vary gives what forward gives. What stands for a number
     while torch.export follows forward is no int, and nobody sees that forward asks."""
@@ -305,7 +306,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_apart(
-    program: twin.Program,
+    program: Program,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     autocast: bool = False,
@@ -325,14 +326,14 @@ def is_apart(
     return reason is not None and not (autocast and reason == "autocast is active")
 
 
-def _serves(program: twin.Program, fast: torch.nn.Module) -> bool:
+def _serves(program: Program, fast: torch.nn.Module) -> bool:
     """Whether a program has kernels for the mode that a module is in."""
     known = program.namespace._refold_file.modes
     return any(name in known for name in modes(fast))
 
 
 def _is_unlike(
-    program: twin.Program, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    program: Program, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
     """True if a program refuses a call for its arguments, whatever the module's state."""
     try:

@@ -35,6 +35,7 @@ from refold.ir.seeds import undrawn
 from refold.planner import convolutions_of, to_tune, tuned
 from refold.rules import EXACT
 from refold.schedule import TILE_COSTS, Schedule, ScheduleChooser, kernels_of
+from refold.subclass import blank
 from refold.tune import Tuned
 from refold.tune_images import TunedImages, largest, measured, processor
 
@@ -352,7 +353,7 @@ def bind_for_class(text: str, module: torch.nn.Module) -> torch.nn.Module:
 
 def adopt(cls: type[torch.nn.Module], module: torch.nn.Module) -> torch.nn.Module:
     """An instance of `cls` with the very attributes of `module`, without running a constructor."""
-    fast = cls.__new__(cls)
+    fast = blank(cls)
     fast.__dict__.update(module.__dict__)
     return fast
 

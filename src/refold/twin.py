@@ -9,7 +9,6 @@ has no slot that the original's class has not, so that its class may be changed 
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,37 +18,10 @@ from typing import Any, Protocol, TypeVar, cast
 
 import torch
 
-from refold.emit.load import load_text
 from refold.runtime.calls import _REFOLD_FOR_ALL, _REFOLD_PASSING
+from refold.subclass import Program, blank, program, subclass
 
 M = TypeVar("M", bound=torch.nn.Module)
-
-
-class Program:
-    """Emitted text that was imported for a class: what it computes, and why it would not.
-
-    attempt(model, caches, *args, **kwargs) gives forward's result, or an instance of `refusal`.
-    """
-
-    def __init__(self, text: str, cls: type[torch.nn.Module]) -> None:
-        self.text, self.cls = text, cls
-        self.namespace: ModuleType = load_text(text, {"Model": cls}, keep=False)
-        self.attempt: Callable[..., Any] = self.namespace._refold_attempt
-        # errors of a wrong call name forward, as the original's do
-        self.attempt.__qualname__ = f"{cls.__qualname__}.forward"
-        self.refusal: type[str] = self.namespace._RefoldReason
-
-
-_PROGRAMS: weakref.WeakValueDictionary[tuple[str, int], Program] = weakref.WeakValueDictionary()
-
-
-def program(text: str, cls: type[torch.nn.Module]) -> Program:
-    """The program of a text for a class; the same one for as long as somebody holds it."""
-    key = hashlib.sha256(text.encode()).hexdigest(), id(cls)
-    found = _PROGRAMS.get(key)
-    if found is None or found.cls is not cls:
-        found = _PROGRAMS[key] = Program(text, cls)
-    return found
 
 
 class Graphs(Protocol):
@@ -159,7 +131,7 @@ def bind(texts: str | Sequence[str], module: torch.nn.Module) -> torch.nn.Module
     """A twin of `module` that runs emitted texts, the first that fits a call."""
     cls = original_class(type(module))
     kind = fast_class(cls)
-    fast = kind.__new__(kind)
+    fast = blank(kind)
     object.__setattr__(fast, "__dict__", module.__dict__)
     programs = [program(t, cls) for t in ([texts] if isinstance(texts, str) else texts)]
     held = weakref.ref(original(module))
@@ -173,7 +145,7 @@ def bind(texts: str | Sequence[str], module: torch.nn.Module) -> torch.nn.Module
 def bind_graphs(graphs: Graphs, module: torch.nn.Module) -> torch.nn.Module:
     """A twin of `module` whose graphs are compiled one by one."""
     kind = fast_class(original_class(type(module)))
-    fast = kind.__new__(kind)
+    fast = blank(kind)
     object.__setattr__(fast, "__dict__", module.__dict__)
     _give(fast, State(original=weakref.ref(original(module)), graphs=graphs))
     return fast
@@ -203,7 +175,7 @@ def original(fast: M) -> M:
     if found is not None and found.__dict__ is fast.__dict__:
         return cast(M, found)
     cls = original_class(type(fast))
-    module = cast(M, cls.__new__(cls))
+    module = cast(M, blank(cls))
     object.__setattr__(module, "__dict__", fast.__dict__)
     return module
 
@@ -263,7 +235,6 @@ def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
         return _refused(state, cls, refusals, self, args, kwargs)
 
     names: dict[str, Any] = {
-        "__slots__": (),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
@@ -278,8 +249,7 @@ def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
         "__reduce_ex__": _reduce,
         "__prepare_scriptable__": original,
     }
-    metaclass: Any = type(cls)
-    return cast(type[torch.nn.Module], metaclass(cls.__name__, (cls,), names))
+    return subclass(cls, cls.__name__, names)
 
 
 def _refused(
@@ -345,32 +315,49 @@ def _refresh(self: torch.nn.Module) -> None:
 
 
 def _reduce(self: torch.nn.Module, protocol: int) -> tuple[Any, ...]:
-    cls = original_class(type(self))
-    texts = tuple(p.text for p, _ in state_of(self).programs)
+    cls, held = original_class(type(self)), state_of(self)
+    texts = tuple(p.text for p, _ in held.programs)
+    made = None if held.graphs is None else held.graphs.fresh()
+    rest = texts, held.grow, made, held.kept, held.otherwise
+    if is_twin(self) and _reduces(cls) != _reduces(torch.nn.Module):
+        return _rebound, (original(self), *rest)  # which its class has a way of its own to make
     plain: Any = getattr(object, "__getstate__", None)
     own: Any = getattr(cls, "__getstate__", plain)
     state = dict(self.__dict__) if own is plain else own(self)
-    graphs = state_of(self).graphs
-    made = None if graphs is None else graphs.fresh()
-    held = state_of(self)
-    return _rebuilt, (cls, texts, held.grow, made, held.kept, held.otherwise), state
+    return _rebuilt, (cls, *rest), state
 
 
-def _rebuilt(
+def _reduces(cls: type[torch.nn.Module]) -> tuple[Any, Any]:
+    return cls.__reduce_ex__, cls.__reduce__
+
+
+def _rebuilt(cls: type[torch.nn.Module], texts: tuple[str, ...], *rest: Any) -> torch.nn.Module:
+    """An empty twin, whose state a copy or a pickle brings."""
+    made_of = next((c for c in cls.__mro__ if "_refold_twin" in vars(c)), None)
+    kind = fast_class(cls) if made_of is None else cls
+    return _given(blank(kind), original_class(made_of or cls), texts, *rest)
+
+
+def _rebound(module: torch.nn.Module, texts: tuple[str, ...], *rest: Any) -> torch.nn.Module:
+    """A twin of a module that a copy or a pickle brought."""
+    cls = original_class(type(module))
+    fast = blank(fast_class(cls))
+    object.__setattr__(fast, "__dict__", module.__dict__)
+    return _given(fast, cls, texts, *rest)
+
+
+def _given(
+    fast: M,
     cls: type[torch.nn.Module],
     texts: tuple[str, ...],
     grow: Any = None,
     graphs: Graphs | None = None,
     kept: Mapping[str, str] | None = None,
     otherwise: Callable[..., Any] | None = None,
-) -> torch.nn.Module:
-    """An empty twin, whose state a copy or a pickle brings."""
-    made_of = next((c for c in cls.__mro__ if "_refold_twin" in vars(c)), None)
-    kind = fast_class(cls) if made_of is None else cls
-    fast = kind.__new__(kind)
-    programs = [program(text, original_class(made_of or cls)) for text in texts]
+) -> M:
+    programs = [program(text, cls) for text in texts]
     for one in programs:
-        kind._refold_known.add(one)  # type: ignore[attr-defined]
+        type(fast)._refold_known.add(one)  # type: ignore[attr-defined]
     state = State([(p, {}) for p in programs], grow=grow, graphs=graphs, kept=dict(kept or {}))
     state.otherwise = otherwise
     _give(fast, state)

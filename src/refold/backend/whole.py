@@ -18,6 +18,7 @@ from refold.backend.report import Report, again, backward_of, broken, collected
 from refold.capture import Example, kept
 from refold.capture.generators import torchs_kept
 from refold.growth import is_apart
+from refold.subclass import Program
 
 
 @dataclass
@@ -61,7 +62,7 @@ class Compiled:
     def __call__(
         self,
         fast: torch.nn.Module,
-        refused: Sequence[twin.Program],
+        refused: Sequence[Program],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
