@@ -35,6 +35,9 @@ BACKEND: Mapping[str, Row] = {
     "tests/backend/test_distributed.py::test_the_run_on_several_gpus_by_two_processes_here": Row(
         "A minute: two processes compile a model twice."
     ),
+    "tests/backend/test_semantics.py::test_what_is_retained_is_not_written_over": Row(
+        "It is compiled by Inductor; another test retains gradients of ours."
+    ),
     "tests/backend/test_accurate.py::test_it_can_be_turned_off": Row("It is compiled."),
     "tests/backend/test_trainers.py::test_accelerate": Row("Its graphs are compiled."),
     "tests/backend/test_trainers.py::test_lightning": Row("Its graphs are compiled."),

@@ -227,6 +227,23 @@ def test_gradients_are_accumulated_and_retained() -> None:
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-6)
 
 
+def test_what_is_retained_is_not_written_over() -> None:
+    """Several losses of one result, each with its backward, where the graphs are Inductor's and
+    the first backward retained nothing."""
+    rest = nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4), nn.Softmax(-1)
+    model = nn.Sequential(nn.Linear(12, 16), *rest)
+    other = copy.deepcopy(model)
+    with collected() as found:
+        for run in (compiled(model), other):
+            for last in (0, 2):
+                result = run(batch(8, 12))
+                for k in range(last + 1):
+                    result[:, k].mean().backward(retain_graph=k < last)
+    assert {g.by for g in found} == {"inductor"}
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-7)
+
+
 def test_what_is_written_to_an_argument() -> None:
     """Buffers that the graph counts, fills, and adds to, one of them the other way round."""
 

@@ -1,5 +1,8 @@
 """Second derivatives, which a compiled backward has none of: PyTorch's own, of the graph as it was.
 
+A backward that Inductor compiles writes over what its forward saved. Where that is asked for once
+more (`retain_graph=True`) it writes over copies; PyTorch would raise an error.
+
 AOTAutograd makes one derivative of a graph. Where a gradient is itself to be differentiated
 (`create_graph=True`: a gradient's penalty, an equation's residuals), the graph runs once more by
 PyTorch's own calls, whose gradients have gradients in turn. A graph that draws random numbers or
@@ -101,7 +104,12 @@ def with_second(run: Callable[..., Any], graph: Graph) -> Callable[..., Any]:
 def _note(node: Any, graph: Graph, given: Sequence[Any]) -> None:
     """Let a result's node know what it was computed of, and its class how to ask."""
     made = getattr(type(node), "_forward_cls", None)
-    if made is None or torch._C._is_any_autocast_enabled():
+    if made is None:
+        return
+    if "_refold_whole" not in vars(made) and hasattr(made, "_backward_impl"):
+        made._refold_whole = made._backward_impl
+        made._backward_impl = staticmethod(functools.partial(_retained, made))
+    if torch._C._is_any_autocast_enabled():
         return
     if "_refold_first" not in vars(made):
         if not hasattr(made, "_double_backward") or not _is_plain(made):
@@ -109,6 +117,19 @@ def _note(node: Any, graph: Graph, given: Sequence[Any]) -> None:
         made._refold_first = made.backward
         made.backward = staticmethod(functools.partial(_backward, made))
     node._refold_graph = graph, given, _versions(given)
+
+
+def _retained(made: Any, node: Any, given: list[Any]) -> Any:
+    """A graph's backward, which leaves what it reads as it is if it may be called once more."""
+    donated = getattr(made.metadata, "bw_donated_idxs", None)
+    if not donated or not torch._C._autograd._get_current_graph_task_keep_graph():
+        return made._refold_whole(node, given)
+    for i in donated:
+        if isinstance(given[i], torch.Tensor):
+            given[i] = given[i].clone()
+    config: Any = torch._functorch.config
+    with config.patch(donated_buffer=False):  # whose check asks nothing but whether it is on
+        return made._refold_whole(node, given)
 
 
 def _is_plain(made: Any) -> bool:
