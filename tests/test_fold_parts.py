@@ -118,3 +118,27 @@ def test_a_product_out_of_range_is_noticed_of_all_parts_together():
     # an element that is too small is negligible beside those of another part
     given["w"][95], given["scale"][95] = 1e-30, 1e-20
     computed(fold_of(node), given, True)
+
+
+# --- where a fold jumps ---------------------------------------------------------------------------
+def stepped(node: Node) -> Node:
+    """Whole numbers, by way of values that are rounded."""
+    scale = as_scalar(0.7, torch.float32)
+    return make("floor", make("div", make("mul", node, scale), scale))
+
+
+def test_a_fold_jumps_where_pytorch_does() -> None:
+    """Computed in float64, 16 of these 64 whole numbers would be others."""
+    w = torch.arange(64.0)
+    wanted = (w * 0.7 / 0.7).floor()
+    assert int((wanted != (w.double() * 0.7 / 0.7).floor()).sum()) == 16
+    v = weight("v", 64)
+    assert torch.equal(computed(fold_of(stepped(v)), {"v": w}, False), wanted)
+    whole = make("cast", stepped(v), dtype=torch.int64)
+    assert torch.equal(computed(fold_of(whole), {"v": w}, False), wanted.long())
+    # what is read beside the jump stays in float64
+    beside = make("mul", make("mul", stepped(v), v), as_scalar(0.1, torch.float32))
+    made = computed(fold_of(beside), {"v": w}, False)
+    assert torch.equal(made, (wanted.double() * w.double() * 0.1).float())
+    mask = make("gt", stepped(v), v)
+    assert torch.equal(computed(fold_of(mask), {"v": w}, False), wanted > w)

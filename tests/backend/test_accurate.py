@@ -175,6 +175,21 @@ def test_a_call_that_is_not_there_in_float64_is_made_in_float32() -> None:
         measured(made, boxed(never))
 
 
+def test_buckets_are_those_of_the_models_own_dtype() -> None:
+    """A table that float64 would divide otherwise is not eager's error."""
+
+    def look(table: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(64).float() * 0.7 / 0.7
+        return F.embedding(places.long(), table).exp()
+
+    def otherwise(table: torch.Tensor) -> torch.Tensor:
+        return F.embedding((torch.arange(64).double() * 0.7 / 0.7).long(), table).exp()
+
+    table = torch.randn(64, 4)
+    assert error(look, look, table).good
+    assert not error(look, otherwise, table).good
+
+
 def test_whole_numbers_name_rows_that_there_are() -> None:
     """As many as there are, where the graph shows of what: rows that are all the same would be
     normalised to nothing but rounding."""

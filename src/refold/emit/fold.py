@@ -13,7 +13,9 @@ import torch
 from refold.codegen.text import Writer, identifier, leaf_shape, shape_text, stripped
 from refold.emit.fold_parts import Cuts, Parts, parts_of, with_means
 from refold.ir import Dim, Node
+from refold.ir.graph import topological
 from refold.ir.literals import bare
+from refold.ir.op import Rounding
 from refold.plan import Fold
 
 
@@ -23,6 +25,7 @@ class _FoldWriter(Writer):
     def __init__(self, arguments: Mapping[Node, str]) -> None:
         super().__init__({}, self._leaf, double=True)
         self.arguments = arguments
+        self.as_asked = _AsAsked(self)
         self.taken = {*arguments.values(), "torch"}
         self.numbers: Counter[str] = Counter()
 
@@ -36,6 +39,12 @@ class _FoldWriter(Writer):
             if name not in self.taken:
                 self.taken.add(name)
                 return name
+
+    def expression(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
+        if not _jumps_by_rounding(node):
+            return super().expression(node)
+        text, shape = self.as_asked.expression(node)
+        return f"({text}).double()" if node.is_float else text, shape
 
     def _leaf(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
         name = self.arguments.get(node)
@@ -53,6 +62,35 @@ class _FoldWriter(Writer):
         if len(leaf_shape(node)) > rank and node.get("rank") is None:
             return name
         return f"{name}.reshape({shape_text(node.shape[-rank:], {})})"
+
+
+class _AsAsked(Writer):
+    """Writes what decides where a fold jumps as PyTorch computes it, in the model's own dtypes.
+
+    The logarithm of 8 over that of 2 is 3 in float64 and less in float32, or the other way around:
+    whole rows of a table of buckets would be others.
+    """
+
+    def __init__(self, fold: _FoldWriter) -> None:
+        super().__init__({}, self._leaf, lines=fold.lines)
+        self.fold = fold
+
+    def variable(self, node: Node) -> str:
+        return self.fold.variable(node)
+
+    def _leaf(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
+        if (name := self.fold.arguments.get(node)) is not None:
+            return name, leaf_shape(node)
+        is_exact = not node.is_float and node.op != "scalar"
+        return self.fold.name(node) if is_exact else None
+
+
+def _jumps_by_rounding(node: Node) -> bool:
+    """Does it jump, by what was rounded on the way to it?"""
+    jumps = node.row.jumps or (node.op == "cast" and not node.is_float)
+    floats = [i for i in node.inputs if i.is_float]
+    inner = topological(floats)
+    return jumps and any(n.row.rounding is not Rounding.NONE for n in inner if n.inputs)
 
 
 _FORMATS = {
