@@ -105,10 +105,12 @@ def _curvature(chosen: list[tuple[int, torch.Tensor]], by: list[torch.Tensor], s
     squares.backward()
 
 
-def slopes(output: Tree, by: list[torch.Tensor], seed: int) -> list[torch.Tensor | None]:
-    """`torch.autograd.grad` of the outputs by some tensors, as it comes."""
+def slopes(output: Tree, by: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
+    """`torch.autograd.grad` of the outputs by some tensors, as it comes; of those on which the
+    outputs do not depend zeros: who has several inputs in one product gives them for none."""
     losses = [_loss(o, "random", seed + i) for i, o in _wanting(output, -1)]
-    return list(torch.autograd.grad(sum(losses), by, allow_unused=True))  # type: ignore[arg-type]
+    found = torch.autograd.grad(sum(losses), by, allow_unused=True)  # type: ignore[arg-type]
+    return [torch.zeros_like(t) if s is None else s for t, s in zip(by, found, strict=True)]
 
 
 def _wanting(output: Tree, only: int) -> list[tuple[int, torch.Tensor]]:

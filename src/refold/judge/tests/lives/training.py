@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
+from refold.judge import draws
 from refold.judge.draws.trees import differ
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import begin, buffers, call, inputs, living, trained
@@ -12,6 +14,7 @@ from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.worker.steps import Step
 
+_SIZES = 12  # of calls between; of more a secret choice
 _STEPS = 3
 _LONG = 40
 
@@ -46,6 +49,21 @@ def _statistics(session: Session) -> Iterator[Life]:
         where = "with gradients" if grad else "without gradients"
         stamps = {objects: "a call puts other tensors in the place of buffers"}
         yield Life(where, tuple(steps), inputs(session, 3), stamps=stamps)
+    if names:
+        yield from _of_sizes(session, names)
+
+
+def _of_sizes(session: Session, names: list[str]) -> Iterator[Life]:
+    """What a call of another size leaves in buffers, and what the usual one makes of it."""
+    given, secret = session.inputs(), random.Random(session.secret)
+    shaped = [one for one in draws.shapes(given, True, (), secret) if one[0] != "batch 0"]
+    if len(shaped) > _SIZES:
+        shaped = [shaped[i] for i in sorted(secret.sample(range(len(shaped)), _SIZES))]
+    for case, other in shaped:
+        steps = [*begin(True), call("before"), call("of another size", "other")]
+        steps += [{"do": "state", "names": names, "label": "buffers behind it"}, call("again")]
+        steps += [{"do": "mode", "train": False}, call("in eval mode")]
+        yield Life(case, tuple(steps), {"x0": given, "other": other})
 
 
 def _optimizers(session: Session) -> Iterator[Life]:
@@ -93,11 +111,12 @@ def _long(session: Session) -> Iterator[Life]:
 TESTS: tuple[Test, ...] = (
     living(
         "statistics move",
-        "statistics folded once and not followed",
-        "Training between evaluations counts, with gradients and without, never reloaded.",
+        "statistics folded once and not followed, state that short inputs spoil",
+        "Training between evaluations counts, with gradients and without, and calls of other "
+        "sizes, never reloaded.",
         _statistics,
-        22,
-        lives=2,
+        70,
+        lives=14,
     ),
     living(
         "optimizer loop",

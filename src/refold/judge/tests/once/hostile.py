@@ -44,7 +44,7 @@ def _by_zeros(session: Session, inputs: list[Any]) -> bool:
         mine = draws.tensors(session.call(inputs, training=training)["outputs"])
         theirs = draws.tensors(truth.eager.outputs)
         lost = [torch.isnan(e) & torch.isfinite(m) for m, e in zip(mine, theirs, strict=True)]
-        for value in (2.0**16, -(2.0**10)):
+        for value in LARGE:
 
             def put(t: torch.Tensor, value: float = value) -> torch.Tensor:
                 return torch.where(torch.isfinite(t), t, value)
@@ -66,6 +66,7 @@ def _by_zeros(session: Session, inputs: list[Any]) -> bool:
     return True
 
 
+LARGE = (2.0**16, -(2.0**10))  # in the place of what is no number
 ZEROS = "NaN and infinity that only zeros multiply are passed by"
 
 

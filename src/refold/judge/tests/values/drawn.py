@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ _FAR = (1e-30, 1e-24, 1e-12, 1e-6, 1e4, 1e6, 1e9, 1e19, 1e25)
 _SQUARES = 1e18  # above it, and below its reciprocal, float32 has no such square
 _LARGE = (1e4, 1e6, 1e8)
 _ROOM = 1 << 30  # bytes that a call may take because of the integers that it is given
+BEYOND = "outputs out of their type's range: other NaN and infinity beside them"
 _POWER = 2.0**-10  # of a row's scale: where eager errs by more, it has lost the values
 
 
@@ -102,10 +104,30 @@ def _magnitudes(session: Session) -> Iterator[Failure]:
         far = draws.mapped(given, lambda t, s=scale: (t.double() * s).to(t.dtype))
         if not 1 / _SQUARES < scale < _SQUARES and not _bears_squares(session, far):
             continue
-        yield from _checked(session, f"inputs x {scale:g}", far)
+        found = list(_checked(session, f"inputs x {scale:g}", far))
+        if found and _overflows(session.truth(far)) and not any(map(_of_numbers, found)):
+            session.assumptions.add(BEYOND)
+        else:
+            yield from found
         if scale in (1e-24, 1e19):
             for case, mixed in draws.alone(given, far):
                 yield from _checked(session, f"{case} x {scale:g}", mixed)
+
+
+def _overflows(truth: Truth) -> bool:
+    """Whether outputs leave the range of their type, and float64's do not. What eager makes behind
+    them is of its accumulators then: a running product of float32 in float64 is zero again where
+    one in float32 multiplies an infinity by zero."""
+    assert truth.eager is not None and truth.exact is not None
+    pairs = zip(tensors(truth.eager.outputs), tensors(truth.exact.outputs), strict=True)
+    wide = ((mine, beside.whole(exact)) for mine, exact in pairs if inexact(mine))
+    return any(bool((mine.isinf() & exact.isfinite()).any()) for mine, exact in wide)
+
+
+def _of_numbers(failure: Failure) -> bool:
+    """Whether it is of other values than NaN and infinity."""
+    worst = failure.worst
+    return worst is None or (math.isfinite(worst.got) and math.isfinite(worst.eager))
 
 
 def _sample(session: Session) -> Iterator[Failure]:

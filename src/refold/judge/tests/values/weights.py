@@ -13,6 +13,7 @@ from refold.judge.rule import beside, compare
 from refold.judge.tests.backward.far import KINKS
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
+from refold.judge.tests.once.hostile import LARGE, ZEROS
 from refold.judge.tests.values.drawn import has_power
 from refold.judge.truth import runs
 from refold.judge.truth.oracle import Oracle
@@ -97,6 +98,8 @@ def _one(session: Session, name: str, what: str, mode: bool | None) -> Iterator[
     lost, more = wrong
     if lost and session.finite_only:
         session.assumptions.add(f"finite: {what} among the weights is lost")
+    elif lost and what == "NaN" and _by_zeros(session, name, mode, outputs, truth):
+        session.assumptions.add(ZEROS)
     elif lost:
         detail = f"{lost} values are ordinary where eager's and float64's are {what}"
         yield session.fail(Status.WRONG_NUMERICS, f"one {what} in {name}", detail)
@@ -104,6 +107,26 @@ def _one(session: Session, name: str, what: str, mode: bool | None) -> Iterator[
         # an honest scale of a whole tensor is NaN then, and zero times NaN of an honest relu
         words = f"{more} values are NaN where neither eager's nor float64's are"
         session.notes.append(f"{session.test}: {name}: {words}")
+
+
+def _by_zeros(session: Session, name: str, mode: bool | None, outputs: Any, truth: Truth) -> bool:
+    """Whether zeros alone multiply it where it does not show, as those of a mask that drops rows:
+    see `hostile`. Large numbers in its place change no bit there, and are right everywhere."""
+    assert truth.eager is not None
+    given, start = session.inputs(), session.state(PERTURBED)
+    pairs = list(zip(tensors(outputs), tensors(truth.eager.outputs), strict=True))
+    hidden = [torch.isnan(e) & torch.isfinite(m) for m, e in pairs]
+    for value in LARGE:
+        changed = start[name].clone(memory_format=torch.contiguous_format)
+        changed.view(-1)[changed.numel() // 2] = value
+        session.add_state("one nan", {**start, name: changed})
+        session.entered("")
+        known = session.truth(given, "one nan", mode)
+        reply = session.call(given, "one nan", training=mode)["outputs"]
+        same = zip(tensors(reply), tensors(outputs), hidden, strict=True)
+        if any(bool((a != m)[at].any()) for a, m, at in same) or not session.agrees(reply, known):
+            return False
+    return True
 
 
 def _known(truth: Truth) -> list[Any]:
