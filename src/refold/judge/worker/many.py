@@ -82,9 +82,11 @@ class Many:
         self, inputs: str, path: str = "", names: list[str] | None = None, model: str = "a"
     ) -> None:
         """A call that a hook of a part ends; or the backward of one that hooks of parameters end,
-        as somebody's do who finds no numbers there."""
+        as somebody's do who finds no numbers there. A part that nobody calls ends nothing."""
+        fired: list[bool] = []
 
         def end(*_: Any) -> None:
+            fired.append(True)
             raise _Ended
 
         module = self.models[model]
@@ -104,6 +106,8 @@ class Many:
                 self._still(names is not None)
                 for handle in handles:
                     handle.remove()
+        if names is None and not fired:
+            raise Missing(f"the part {path} is not called")
 
     def touch(self, of: str) -> None:
         """Write to the inputs of a call, as who fills them for the next one does."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+import torch
 
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import PERTURBED
 from refold.judge.verdict.verdict import Failure
 
 _MOST, _FEW = 200, 9  # ends of the secret sizes
@@ -23,19 +26,21 @@ def run(session: Session) -> Iterator[Failure]:
     secret = random.Random(session.secret)
     drawn = secret.sample(sizes, 2 if session.quick else 4)
     shaped = draws.shapes(given, session.quick, [*drawn, draws.larger_batch(given)], secret)
+    held = list(session.state(PERTURBED).values())
     yield from session.check("the usual sizes", given)  # what they leave behind meets the others
     before = session.cases
     for case, inputs in shaped:
-        yield from session.check(case, inputs, limit=seldom(given, inputs))
+        yield from session.check(case, inputs, limit=seldom(given, inputs, held))
     for case, inputs in draws.scalars(given):
         yield from session.check(case, inputs, limit=not case.endswith(draws.CHANGED))
     if session.cases == before:
         raise Skip("the reference accepts no other shape")
 
 
-def seldom(given: list[Any], other: list[Any]) -> bool:
+def seldom(given: list[Any], other: list[Any], held: Iterable[torch.Tensor] = ()) -> bool:
     """Whether nobody needs these shapes: no samples, or one of several inputs of the same size
-    alone with one row or column, which is for all then. A kernel may refuse them, which is told."""
+    alone with one row or column, which is for all then; or with one where the state (``held``) has
+    as many as usual. A kernel may refuse them, which is told."""
     pairs = list(zip(tensors(given), tensors(other), strict=True))
     if any(old.numel() and not new.numel() for old, new in pairs):
         return True
@@ -43,6 +48,13 @@ def seldom(given: list[Any], other: list[Any]) -> bool:
     for old, new in pairs:
         for axis, (was, now) in enumerate(zip(old.shape, new.shape, strict=True)):
             if now == 1 < was and any(t.dim() == old.dim() and t.shape[axis] == was for t in still):
+                return True
+            behind = axis - old.dim()  # the axis from the end, as it meets others
+            if (
+                axis
+                and now == 1 < was
+                and any(t.dim() >= -behind and t.shape[behind] == was for t in held)
+            ):
                 return True
     return False
 

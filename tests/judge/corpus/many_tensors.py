@@ -1,0 +1,20 @@
+"""Lists of any length are weighed as if they had three members.
+
+reference: many_tensors
+test: containers
+status: WRONG_CONTRACT
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Parameter(torch.ones(8))
+
+    def forward(self, parts):
+        n = len(parts)
+        w = torch.softmax(self.mix[:3], 0)[:n]
+        return torch.einsum("n,nbc->bc", w, torch.stack(list(parts)))

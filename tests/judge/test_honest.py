@@ -1,0 +1,42 @@
+"""Honest twins of the corpus that other tests than theirs turned away, each by that test."""
+
+from __future__ import annotations
+
+import pytest
+from judge_paths import HERE
+from test_corpus import LIMITS, REFERENCES, Case
+
+from refold.judge import judge
+from refold.judge.tests.once.hostile import ZEROS
+from refold.judge.tests.values.drawn import BEYOND
+
+TURNED_AWAY = {
+    # a table writes its rows in forward: two threads meet there, in the reference, too
+    "norm_not_written_honest": ("threads", set()),
+    # zeros, where the reference gives no gradient
+    "target_learns_honest": ("threads", set()),
+    # float64 does not live it, and eager computes in 16 bits
+    "autocast_inside_honest": (
+        "inside a network",
+        {"inside a network: raises where the reference answers"},
+    ),
+    # a product under autocast, where the reference has a sum
+    "many_tensors_honest": ("autocast", {"no autocast: it computes as if there were none"}),
+    # zeros of a mask multiply the NaN
+    "draws_exchanged_honest": ("NaN in a weight", {ZEROS}),
+    # a product of float32, where eager's has accumulators of float64
+    "product_by_logarithms_honest": ("far magnitudes", {BEYOND}),
+    # the part that a hook would end is not called
+    "hidden_of_another_batch_honest": ("after a refusal", set()),
+}
+
+
+@pytest.mark.parametrize("name", TURNED_AWAY)
+def test_honest_twins_pass_other_tests(name: str) -> None:
+    case = Case.of(HERE / "corpus" / f"{name}.py")
+    test, stamps = TURNED_AWAY[name]
+    reference = REFERENCES / f"{case.reference}.py"
+    common = {"timing": False, "device": "cpu", "limits": LIMITS}
+    verdict = judge(reference, case.path, quick=True, only=test, **common)
+    assert verdict.accepted, verdict.failures
+    assert set(verdict.assumptions) == stamps
