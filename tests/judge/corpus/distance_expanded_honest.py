@@ -1,7 +1,7 @@
 """The twin of distance_expanded, which is right.
 
 reference: distance_expanded
-test: shapes
+test: one large sample
 """
 
 import torch
