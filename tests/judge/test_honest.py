@@ -28,6 +28,8 @@ TURNED_AWAY = {
     "product_by_logarithms_honest": ("far magnitudes", {BEYOND}),
     # the part that a hook would end is not called
     "hidden_of_another_batch_honest": ("after a refusal", set()),
+    # indices out of range, of bytes: the judge failed
+    "sum_in_16_bits_honest": ("refused widths", set()),
 }
 
 

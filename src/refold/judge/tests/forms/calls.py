@@ -301,7 +301,9 @@ def _beyond(session: Session) -> Iterator[Life]:
 
     def beyond(t: torch.Tensor) -> torch.Tensor:
         whole = not draws.inexact(t) and t.dtype is not torch.bool
-        return torch.full_like(t, torch.iinfo(torch.int16).max) if whole and t.numel() else t
+        if not whole or not t.numel():
+            return t
+        return torch.full_like(t, min(torch.iinfo(t.dtype).max, torch.iinfo(torch.int16).max))
 
     if not tensors(given) or not tensors(given)[0].dim():
         return
