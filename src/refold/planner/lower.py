@@ -11,7 +11,7 @@ Kernels read floats alone: a mask that is no comparison of floats is read as zer
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, MutableMapping
 
 import torch
 
@@ -34,15 +34,26 @@ from refold.planner.reshaped import in_shape, reshaped, reshaped_behind, reshape
 
 
 def lower(
-    graph: Graph, whole: Container[Node] = (), exact: Container[Node] = ()
+    graph: Graph,
+    whole: Container[Node] = (),
+    exact: Container[Node] = (),
+    known: MutableMapping[Node, Node] | None = None,
 ) -> tuple[Graph, Mapping[Node, Node]]:
     """The same function over forms that the templates compute, and what became of each node.
 
     Values are equal in the reals. whole: what stays as it is, logsumexps along rows and statistics
     of channels. exact:
     means that must be exact where all values are equal though nobody asks for the variance.
+    known: what became of nodes of other graphs, and becomes of this one's.
     """
     done: dict[Node, Node] = {}
+    known = {} if known is None else known
+
+    def lowered_of(node: Node) -> Node:
+        if node not in known:
+            known[node] = _lower(node)
+        return known[node]
+
     nodes = graph.nodes()
     spread = {taken_of(s) for n in nodes if (s := n if n.op == "var" else by_hand(n)) is not None}
     centred = {n.inputs[1] for n in nodes if centring_mean(n) is not None} if spread else set()
@@ -55,12 +66,12 @@ def lower(
             if taken_of(node) in spread or (node in centred and _is_along_rows(node)):
                 done[node] = _mean_beside_variance(again)
             else:
-                done[node] = _exact_mean(again) if node in exact else _lower(again)
+                done[node] = _exact_mean(again) if node in exact else lowered_of(again)
         elif variance is not None:
             found = _lower(rebuild(variance, (done[variance.inputs[0]],)))
             done[node] = found if node.op == "mean" else _times_count(found, variance)
         else:
-            done[node] = _lower(again)
+            done[node] = lowered_of(again)
     lowered = graph.with_roots(done[r] for r in graph.roots())
     for pass_over in (reshaped_first, reshaped_behind):
         moved = pass_over(lowered)

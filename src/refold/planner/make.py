@@ -8,7 +8,7 @@ it, in a group of its own or in one that shares its passes; else PyTorch does.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -38,21 +38,44 @@ def make_plan(
     storage: Storage | None = None,
     device: DeviceModel | None = None,
     images_last: bool = False,
+    known: Known | None = None,
 ) -> Plan:
     """Choose folds and groups for a graph.
 
     storage: what values may be stored as. device: whose kernels compute them; without one those
     that all devices have. images_last: whether the example's images lie with their channels last.
+    known: of other graphs with the same results for the same device.
     """
     storage, device = storage or Storage(), device or DeviceModel(ANY)
-    plan = _made(graph, storage, device, images_last)
+    known = known or Known()
+    plan = _made(graph, storage, device, images_last, known)
     if not chains.beside_kernels(plan, device):
         return plan
-    without = _made(graph, storage, chains.without_kernels(device), images_last)
+    known = replace(known, plans={})  # they are another device's
+    without = _made(graph, storage, chains.without_kernels(device), images_last, known)
     return chains.better(plan, without, device)
 
 
-def _made(graph: Graph, storage: Storage, device: DeviceModel, images_last: bool) -> Plan:
+@dataclass(frozen=True)
+class Known:
+    """What is planned once for all graphs of a search, many of which are the same when they are
+    lowered. lowered: what became of a node. plans: by all that a plan follows from then."""
+
+    lowered: dict[Node, Node] = field(default_factory=dict)
+    plans: dict[object, Plan] = field(default_factory=dict)
+
+    @staticmethod
+    def key(lowered: Graph, storage: Storage, images_last: bool) -> object:
+        """None where values that only a rewritten graph has are stored otherwise."""
+        if storage.other is not None:
+            return None
+        otherwise = {n: d for n, d in storage.known.items() if d != n.dtype}
+        return lowered.roots(), frozenset(otherwise.items()), storage.real, images_last
+
+
+def _made(
+    graph: Graph, storage: Storage, device: DeviceModel, images_last: bool, before: Known
+) -> Plan:
     """The plan whose convolutions are computed as the device chooses."""
     graph, called = as_calls(graph, device.device.toolchain == "cpp")
     storage = storage.moved(called)
@@ -64,7 +87,10 @@ def _made(graph: Graph, storage: Storage, device: DeviceModel, images_last: bool
         storage = known.moved(moved)
         whole = statistics.keys() | (_only_reduced(graph) if device.exponentials else set())
         whole -= alone
-        lowered, done = lower(graph, whole, exact_spreads(graph))
+        lowered, done = lower(graph, whole, exact_spreads(graph), before.lowered)
+        key = None if whole else before.key(lowered, storage.moved(done), images_last)
+        if key in before.plans:
+            return before.plans[key]
         planner = _Planner(lowered, storage.moved(done), device)
         plan = planner.plan()
         apart = {n for n in whole if planner.reduces_apart(done[n])}
@@ -88,7 +114,10 @@ def _made(graph: Graph, storage: Storage, device: DeviceModel, images_last: bool
         other = _Planner(lowered, stored.moved(reshaped), device, again).plan()
         other = placed(replace(other, images_last=images_last))
         plan = min(plan, other, key=lambda p: plan_price(p, device).seconds)
-    return with_turned(plan, device)
+    plan = with_turned(plan, device)
+    if key is not None:
+        before.plans[key] = plan
+    return plan
 
 
 def _only_reduced(graph: Graph) -> set[Node]:

@@ -15,7 +15,7 @@ from refold.ir.graph import is_parametric
 from refold.plan import Plan, Storage
 from refold.plan.layout import channels_last
 from refold.planner.calls import charge_of, fold_seconds
-from refold.planner.make import make_plan
+from refold.planner.make import Known, make_plan
 from refold.planner.plan_price import plan_price
 from refold.price import Charge, product_flops, size_bytes
 
@@ -41,6 +41,8 @@ class PlanPricer:
     def __post_init__(self) -> None:
         self._parametric: dict[Node, bool] = {}
         self._plans: dict[object, Plan] = {}
+        self._prices: dict[int, float] = {}  # by the ids of plans, all of which are held
+        self._known = Known()
 
     def charges(self, node: Node) -> Charge:
         if not node.inputs:
@@ -57,7 +59,10 @@ class PlanPricer:
         return is_parametric(node, self._parametric)
 
     def price(self, graph: Graph, originals: Mapping[Node, Node]) -> float:
-        return plan_price(self.plan(graph, originals), self.device).seconds
+        plan = self.plan(graph, originals)
+        if id(plan) not in self._prices:
+            self._prices[id(plan)] = plan_price(plan, self.device).seconds
+        return self._prices[id(plan)]
 
     def plan(self, graph: Graph, originals: Mapping[Node, Node]) -> Plan:
         """The plan of a graph; one that was priced is not made again."""
@@ -67,7 +72,7 @@ class PlanPricer:
             storage = Storage.of(self.stored, self.every, originals, self.dtype)
             planned, moved = channels_last(graph, self.images)
             storage = storage.moved(moved)
-            found = make_plan(planned, storage, self.device, self.images_last)
+            found = make_plan(planned, storage, self.device, self.images_last, self._known)
             self._plans[key] = found
         return found
 
