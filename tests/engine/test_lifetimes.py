@@ -78,4 +78,5 @@ def test_sums_of_large_values_that_have_nothing_in_common_are_apart() -> None:
     columns = [g for g in backward.groups if g.family == "columns"]
     assert columns and all(len(g.reductions) == 1 for g in columns)
     _, small = plans_of(Layers(), torch.randn(64, 64, requires_grad=True))
-    assert len([g for g in small.groups if g.family == "columns"]) <= 1
+    sums = [len(g.reductions) for g in small.groups if g.family == "columns"]
+    assert len(sums) <= -(-sum(sums) // 4)  # as many each as a thread holds

@@ -6,15 +6,16 @@ for that read or write whole rows once more; a comparison is part of whatever ke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from refold.capture.registry import Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axis_of, operand
-from refold.ir import OPS, Kind, Node, as_scalar, make
+from refold.ir import OPS, Kind, Node, as_scalar, make, numel
 from refold.ir.graph import is_parametric
+from refold.ir.node import opaque
 from refold.ir.shapes import RANK, broadcast, pad
 
 # Below it float32 holds each integer, and rounds no larger one to one below it.
@@ -54,6 +55,56 @@ def _gather(out: Out, x: Value, dim: int, index: Value, **unused: Any) -> Value:
     need(index.dtype == torch.int64, "the dtype of numbers")
     ids = make("reshape", index.node, shape=pad(x.shape[:-1]))
     return result(picked(ids, x.node), out)
+
+
+@handles("_unsafe_masked_index_put_accumulate")
+def _add_rows(
+    out: Out, x: Value, mask: Value, indices: Sequence[Value | None], values: Value
+) -> Value:
+    """Rows added where a mask is, as an embedding's gradient is. PyTorch's call for that sorts the
+    numbers of rows on a GPU, and takes ten times as long as additions as they come, which is what
+    Inductor writes, too. Where algorithms are to be deterministic, `index_add` sorts as well."""
+    need(len(indices) == 1 and isinstance(indices[0], Value), "more than numbers of rows")
+    (index,) = indices
+    assert isinstance(index, Value)
+    need(x.rank > 0 and index.rank > 0, "one number")
+    need(values.shape == (*index.shape, *x.shape[1:]), "values that are spread")
+    need(x.dtype == out[1] == values.dtype, "the dtype")
+    need(x.dtype in (torch.float32, torch.float64), "sums in 16 bits")
+    need(mask.dtype == torch.bool and index.dtype in (torch.int64, torch.int32), "the dtypes")
+    count = numel(index.shape)
+    # what is masked may be no number of a row, and adds nothing to the one it becomes
+    rows = opaque(
+        (index.node,),
+        index.shape,
+        index.dtype,
+        target="aten.remainder.Scalar",
+        args=(("$", 0), x.shape[0]),
+        kwargs=(),
+        shapes=(index.shape,),
+        index=None,
+        rank=index.rank,
+    )
+    added = make("where", mask.node, values.node, as_scalar(0.0, values.dtype))
+    need(added.shape == values.node.shape, "a mask that is spread further")
+    flat = (count,), (count, *x.shape[1:])
+    inputs = (
+        x.node,
+        make("reshape", rows, shape=pad(flat[0])),
+        make("reshape", added, shape=pad(flat[1])),
+    )
+    made = opaque(
+        inputs,
+        out[0],
+        out[1],
+        target="aten.index_add.default",
+        args=(("$", 0), 0, ("$", 1), ("$", 2)),
+        kwargs=(),
+        shapes=(x.shape, *flat),
+        index=None,
+        rank=x.rank,
+    )
+    return result(made, out)
 
 
 @handles("slice_scatter")

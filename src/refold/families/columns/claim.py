@@ -13,11 +13,15 @@ from refold.price import size_bytes
 # common; larger ones would all be held until the last is there
 _SMALL = 4 << 20
 _NEAR = 64  # values at most, of which a value is computed in passing
+# reductions of one kernel: of each a thread holds 36 numbers (4 rows of 4 columns, twice, and their
+# partial), and has room for 200
+_MOST = 4
 
 
 def claim(node: Node, view: View) -> Claim | None:
     """Reductions of values of one shape over the same axes share a walk, where the values are
-    computed from something in common, or are small."""
+    computed from something in common, or are small: as many as a thread holds. All gradients of a
+    network's norms have something in common."""
     if OPS[node.op].kind is not Kind.REDUCE or node.row.reduction is None:
         return None
     x = node.inputs[0]
@@ -25,8 +29,8 @@ def claim(node: Node, view: View) -> Claim | None:
         return None
     cyclic = view.cyclic(node)
     small, near = size_bytes(x) <= _SMALL, _near(x)
-    for draft in view.drafts:
-        if draft.family != "columns":
+    for draft in reversed(view.drafts):
+        if draft.family != "columns" or len(reduced(draft, view)) >= _MOST:
             continue
         first = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
         same = first.inputs[0].shape == x.shape and first["axes"] == node["axes"]

@@ -1,0 +1,52 @@
+"""Gradients of tables, and the sums of a network of many layers that come with them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from .by_plan import by_plans
+from .steps import check
+
+
+class Tables(nn.Module):
+    """Ids that repeat, one that has no gradient, and places that are numbered from the end."""
+
+    def __init__(self, layers: int = 1, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 8, padding_idx=3, dtype=dtype)
+        self.places = nn.Embedding(6, 8, dtype=dtype)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(8, dtype=dtype), nn.Linear(8, 8, dtype=dtype))
+            for _ in range(layers)
+        )
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]))
+        for layer in self.layers:
+            x = x + layer(x)
+        return x.exp()
+
+
+IDS = torch.tensor([[1, 3, 1, 10, 0, 3], [1, 1, 3, 3, 7, 10]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_embeddings_gradient_is_added_row_by_row(dtype: torch.dtype) -> None:
+    """In float32, also of 16 bits."""
+    with by_plans():
+        found = check(Tables(dtype=dtype), [(IDS,), (IDS.flip(1),)])
+    (backward,) = {g.text for g in found if g.kind == "backward"}
+    assert backward is not None
+    assert backward.count("index_add.default(") == 2 and "index_put" not in backward
+
+
+def test_a_kernel_sums_as_many_columns_as_a_thread_holds() -> None:
+    """All gradients of norms follow from the last one's: of BERT's fifty sums in one kernel hardly
+    anything was left in registers, and it took as long as all of attention."""
+    with by_plans():
+        found = check(Tables(layers=9), [(IDS,)])
+    texts = [g.text or "" for g in found if g.kind == "backward"]
+    lists = [line.count("Sum") for t in texts for line in t.splitlines() if "using Monoids" in line]
+    assert max(lists) == 4
