@@ -29,8 +29,11 @@ def claim(node: Node, view: View) -> Claim | None:
         return None
     cyclic = view.cyclic(node)
     small, near = size_bytes(x) <= _SMALL, _near(x)
-    for draft in reversed(view.drafts):
-        if draft.family != "columns" or len(reduced(draft, view)) >= _MOST:
+    state = _state(node)
+    columns = [d for d in reversed(view.drafts) if d.family == "columns"]
+    for draft in sorted(columns, key=lambda d: state not in _states(d)):
+        states = _states(draft)
+        if state not in states and len(states) >= _MOST:
             continue
         first = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
         same = first.inputs[0].shape == x.shape and first["axes"] == node["axes"]
@@ -59,6 +62,16 @@ def grow(draft: Draft, node: Node, view: View) -> str | None:
     """Nothing that reads what the columns are reduced to is computed with them: planner/drafts.py
     adds vectors of one value a column once every value has its place."""
     return None
+
+
+def _state(node: Node) -> tuple[Node, str]:
+    """What a thread holds for a reduction: of a mean and a variance of one value it is the same."""
+    assert node.row.reduction is not None
+    return node.inputs[0], node.row.reduction.state_of or node.op
+
+
+def _states(draft: Draft) -> set[tuple[Node, str]]:
+    return {_state(n) for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE}
 
 
 def reduced(draft: Draft, view: View) -> list[Node]:
