@@ -27,7 +27,7 @@ from refold.judge.draws.inputs import scalars, shapes
 from refold.judge.draws.layouts import layouts, otherwise_laid
 from refold.judge.draws.trees import every, mapped, tensors
 from refold.judge.rule import luck
-from refold.judge.verdict import life
+from refold.judge.verdict import alongside, life
 from refold.judge.verdict.life import Life
 from refold.judge.worker.steps import FACT, Interpreter, Step
 from soak_facts import Facts
@@ -198,7 +198,7 @@ class Subject:
             session.finite_only = self.finite
         with warnings.catch_warnings(), _LOOKS:
             warnings.simplefilter("ignore")
-            failures = list(life.judged(session, one, theirs))
+            failures = list(alongside.every(session, [(one, theirs)]))
         failures += [n for n in session.notes if "not tried" in n]
         if failures:
             raise AssertionError(f"{failures[0]}\nsteps that eager takes: {steps}")
@@ -220,6 +220,7 @@ class _Session:
     cases: int = 0
     notes: list[str] = field(default_factory=list)
     assumptions: set[str] = field(default_factory=set)
+    held: dict[str, Any] = field(default_factory=dict)
     limits: Any = field(default_factory=lambda: SimpleNamespace(call_seconds=60.0))
 
     def usual(self) -> luck.Usual:
@@ -233,29 +234,31 @@ class _Session:
             builds=lambda init=None: given.make(SEED, init or []),
             device=torch.device("cpu"),
             rehearsal=None,
+            bytes=0,
         )
 
     def unheld(self, key: Any, value: Any) -> bool:
         return True
 
     def worker(self) -> Any:
-        held: dict[str, Any] = {}
-
-        def request(do: str, seconds: float, **arguments: Any) -> Any:
-            if do == "hold":
-                held.update(arguments)
-                return None
-            fast = self.subject.fast
-            run = _Looking(
-                lambda: duplicate(fast),
-                held["states"],
-                held["inputs"],
-                arguments["seed"],
-                torch.device("cpu"),
-            )
-            return run.run(arguments["steps"])
+        def request(do: str, seconds: float, **arguments: Any) -> None:
+            assert do == "hold"
+            self.held.update(arguments)
 
         return SimpleNamespace(request=request)
+
+    def post(self, do: str, seconds: float, **arguments: Any) -> Any:
+        """What is asked is done where it is waited for."""
+        assert do == "live"
+        fast = self.subject.fast
+        run = _Looking(
+            lambda: duplicate(fast),
+            self.held["states"],
+            self.held["inputs"],
+            arguments["seed"],
+            torch.device("cpu"),
+        )
+        return SimpleNamespace(answer=lambda: run.run(arguments["steps"]))
 
     def fail(self, status: Any, case: str, detail: str, worst: Any = None) -> str:
         return f"{status.value}: {case}: {detail} {worst or ''}"
