@@ -53,7 +53,7 @@ def test_a_model_computes_the_same(name: str, kind: str) -> None:
             side.module.load_state_dict(state)
         ratio = None
         if not (kind == "training" and MODELS[name].draws):
-            ratio = errors(sides, kind, call, torch.float32)["refold"]
+            ratio = errors(sides, kind, call)["refold"]
     assert results[0] == results[1]
     said = [g.reason for g in found]
     # a graph that drops out draws numbers, which is Inductor's
