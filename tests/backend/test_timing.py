@@ -144,6 +144,13 @@ def test_what_a_forward_saves_belongs_together(monkeypatch: pytest.MonkeyPatch) 
     assert max(found[True]) < 1e6 < max(found[False])
 
 
+def test_a_forward_that_cannot_be_run_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    module = graph(torch.linalg.cholesky, torch.eye(4))  # of what is drawn there is none
+    with caplog.at_level("INFO", logger="refold"):
+        assert Forward(module, ()).saved("normal values", 0) == {}
+    assert "drawn by themselves" in caplog.text
+
+
 def test_calls_are_timed_as_they_are_behind_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch asks Python of each operator while it compiles, which timed many kernels as slow."""
     key = torch._C.DispatchKey.PythonDispatcher

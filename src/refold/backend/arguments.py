@@ -9,6 +9,7 @@ kernels compute what is not finite once more, by slow arithmetic, which says not
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ import torch
 from refold.backend.graphs import size_of, sizes_of
 from refold.backend.indices import bound
 from refold.capture.aot import results_of
+
+log = logging.getLogger("refold")
 
 KINDS = ("normal values", "positive values", "moved values")
 MOVED = 1e3  # deviations
@@ -65,7 +68,9 @@ class Forward:
             with torch.no_grad(), torch.random.fork_rng(sorted(cards)):
                 torch.manual_seed(_seed(name, draw))
                 made = AsRecorded(self.module).run(*given)
-        except (RuntimeError, NotImplementedError):  # out of memory, above all
+        except (RuntimeError, NotImplementedError) as error:  # out of memory, above all
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            log.info("refold: a backward is measured on numbers drawn by themselves: %s", said)
             return {}
         pairs = zip(results, made, strict=True)
         return {

@@ -88,8 +88,8 @@ def _inner(
         from refold.backend.arguments import Forward
         from refold.backend.choose import chosen
 
-        pairs = None if forward is None else Forward(*forward)
-        run, report, lasting = chosen(options, module, inputs, given, pairs)
+        made_by = None if forward is None else Forward(*forward)
+        run, report, lasting = chosen(options, module, inputs, given, made_by)
         tell(report, options.report)
         if key is not None and lasting and isinstance(run, kept.Kept):
             kept.keep(key, run, inputs)

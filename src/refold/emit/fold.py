@@ -87,10 +87,10 @@ class _AsAsked(Writer):
 
 def _jumps_by_rounding(node: Node) -> bool:
     """Does it jump, by what was rounded on the way to it?"""
-    jumps = node.row.jumps or (node.op == "cast" and not node.is_float)
-    floats = [i for i in node.inputs if i.is_float]
-    inner = topological(floats)
-    return jumps and any(n.row.rounding is not Rounding.NONE for n in inner if n.inputs)
+    if not node.row.jumps and (node.op != "cast" or node.is_float):
+        return False
+    inner = topological([i for i in node.inputs if i.is_float])
+    return any(n.row.rounding is not Rounding.NONE for n in inner if n.inputs)
 
 
 _FORMATS = {
