@@ -51,6 +51,10 @@ _HONEST = """
     weights_of_first_backward
 """
 JUDGE: Mapping[str, Row] = {
+    "tests/judge/test_side_by_side.py::test_both_find_what_they_find_alone": Row(
+        "One for either test; the others differ in what is kept.",
+        ("keeps_everything", "wrong_now_and_then_honest"),
+    ),
     "tests/judge/test_candidates.py::test_candidate": Row(
         "All that must be rejected, by the one test that finds it. What must be accepted goes"
         " through every test, ten times as long; so do copies, a style, and a file of refold's own"

@@ -32,7 +32,7 @@ class Budget:
     samples: int
 
 
-QUICK = Budget(1.0, 0.02, 9, 2.5, 15, 2)
+QUICK = Budget(1.0, 0.02, 9, 1.5, 15, 2)
 LONG = Budget(8.0, 0.05, 25, 10.0, 45, 3)
 
 

@@ -6,8 +6,8 @@ candidate raises, that is a limitation which the verdict tells, unless the life 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from refold.judge.worker.steps import FACT, GRADS, Step
 
 _FIRST = "first"  # the label of a call before a type is changed
 _LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
+_ALONE = 12  # calls that float64 makes alone; of more, all
 _MOVES, _SHAKES = 4, 16  # moved lives, and where eager may be right by luck
 _ROUNDS = 3  # of ties put right: what was hidden behind them shows then
 _ROUGH = 4.0  # times a rounding of bfloat16, where nobody knows the truth of 16-bit values
@@ -63,6 +64,7 @@ class Life:
     )
     still: bool = False  # inputs stand where the function turns: nothing moves them
     built: bool = False  # each of the candidate's modules by its constructor: none is a copy
+    apart: bool = False  # no call depends on those before: float64 makes those alone that are asked
 
 
 def eager(session: Session, life: Life) -> Lived:
@@ -114,20 +116,28 @@ class _Truth:
         self.reshaped = False  # an output came in another shape, where the life allows that
         self.unknown = False  # float64 does not live it
         self._exact: Lived | None = None
+        self._alone: dict[str, Lived] = {}  # lives of one call, by its label
         self._moved: list[Lived] | None = None
         self._further: list[Lived] | None = None
 
-    @property
-    def exact(self) -> Lived:
-        """In float64, or eager where that does not run."""
+    def exact(self, label: str) -> Lived:
+        """In float64, or eager where that does not run; it has the label, perhaps no others."""
+        if self.life.apart and self._exact is None:
+            if label not in self._alone and len(self._alone) < _ALONE:
+                steps = [s for s in self.life.steps if s["do"] != "call" or s["label"] == label]
+                self._alone[label] = self._wide(steps)
+            if label in self._alone:
+                return self._alone[label]
         if self._exact is None:
-            life = self.life
-            found = _living(self.session).exact(
-                steps_of(self.session, life), states_of(self.session, life), life.inputs
-            )
-            self.unknown = found.raised is not None
-            self._exact = self.theirs if self.unknown else found
+            self._exact = self._wide(self.life.steps)
         return self._exact
+
+    def _wide(self, steps: Sequence[Step]) -> Lived:
+        life = replace(self.life, steps=tuple(steps))
+        given = steps_of(self.session, life), states_of(self.session, life), life.inputs
+        found = _living(self.session).exact(*given)
+        self.unknown = found.raised is not None
+        return self.theirs if self.unknown else found
 
     @property
     def moved(self) -> list[Lived]:
@@ -165,7 +175,7 @@ class _Truth:
             got, value = compare.filled(got, value), compare.filled(value, got)
         if compare.acquitted(got, value):
             return None
-        exact = self._of(self.exact, label, got)
+        exact = self._of(self.exact(label), label, got)
         failed = [r for r in self._rule(label, got, value, exact) if not r.agrees]
         if not failed:
             return None
@@ -214,7 +224,7 @@ class _Truth:
         the first call, or as the roundings of their types (of ``least`` at least) allow."""
         pairs = [
             (self._of(lived[0], at, got), self._of(lived[1], at, got))
-            for lived in [(self.theirs, self.exact)]
+            for lived in [(self.theirs, self.exact(label))]
             for at in dict.fromkeys((_FIRST, label))
             if at in lived[0].seen and at in lived[1].seen
         ]

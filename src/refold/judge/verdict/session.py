@@ -99,6 +99,7 @@ class Session(Truths):
     _remembers: dict[bool, bool] = field(default_factory=dict)
     reload: Callable[[], Host] | None = None
     outside: Outside = field(default_factory=Outside)
+    growing: Any = None  # what `leaks` measures while another worker is asked
     found: list[Failure] = field(default_factory=list)  # by the way, whatever test runs
 
     # -- what is asked -------------------------------------------------------------------------
@@ -194,13 +195,14 @@ class Session(Truths):
         if owed is not None:
             owed.collect()
 
-    def ask_guard(self) -> None:
-        """Take down what the guard of the present worker saw."""
+    def ask_guard(self, other: Host | None = None) -> None:
+        """Take down what the guard of the present worker, or of another one, saw."""
         self.collect()
-        if self.host is None or not self.host.alive:
+        host = other or self.host
+        if host is None or not host.alive:
             return
         try:
-            complaints = self.host.request("complaints", 60)
+            complaints = host.request("complaints", 60)
         except Starved:
             return
         except (Raised, WorkerDied) as error:

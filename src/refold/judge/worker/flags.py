@@ -70,7 +70,7 @@ def snapshot() -> dict[str, Any]:
         "function modes": torch._C._len_torch_function_stack(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "saved tensors' hooks": torch._C._autograd._top_saved_tensors_default_hooks(True) is None,
-        "modules' hooks": sum(len(v) for k, v in hooks.items() if _is_global_hooks(k, v)),
+        "modules' hooks": sum(len(hooks.get(name, ())) for name in _HOOKS),
         "backward in threads": torch._C._is_multithreading_enabled(),
         "attention kernels": [
             torch._C._get_flash_sdp_enabled(),
@@ -103,11 +103,11 @@ def snapshot() -> dict[str, Any]:
         "recursion limit": _depth(),
         "switch interval of threads": sys.getswitchinterval(),
         "NumPy's errors": _numpy(),
-        "environment": {k: v for k, v in os.environ.items() if not k.startswith(_LIBRARIES)},
+        "environment": _environment(),
         "rights of new files": _umask(),
         "logging": (logging.root.manager.disable, logging.root.level),
         "operators of PyTorch's": _overriding(),
-        "flush denormal": float(torch.tensor([1e-40]) * 1.0) == 0.0,
+        "flush denormal": _LEAST * 1.0 == 0.0,  # of this thread, whoever multiplies
     }
 
 
@@ -117,14 +117,31 @@ def set_by_files() -> dict[str, Any]:
     return {name: found[name] for name in _SET_BY_FILES}
 
 
+_LEAST = 5e-324
+_environments: list[tuple[dict[Any, Any], dict[str, str]]] = []  # the last, as bytes and as text
+
+
+def _environment() -> dict[str, str]:
+    """Without what libraries set. To decode it costs more than to see that it is as it was."""
+    raw = vars(os.environ)["_data"]
+    if not _environments or _environments[0][0] != raw:
+        text = {k: v for k, v in os.environ.items() if not k.startswith(_LIBRARIES)}
+        _environments[:] = [(dict(raw), text)]
+    return dict(_environments[0][1])
+
+
 _ORDINARY: set[str] = set()  # names that are known to override nothing: thousands
+_found: list[tuple[int, list[str]]] = []  # how many names there were, and which of them override
 
 
 def _overriding() -> list[str]:
+    if _found and _found[0][0] == len(torch.library._impls):
+        return list(_found[0][1])
     new = torch.library._impls - _ORDINARY
     found = sorted(name for name in new if _overrides(name))
     _ORDINARY.update(new.difference(found))
-    return found
+    _found[:] = [(len(torch.library._impls), found)]
+    return list(found)
 
 
 def _overrides(name: str) -> bool:
@@ -181,8 +198,11 @@ def _precision() -> str:
         return _MIXED
 
 
-def _is_global_hooks(name: str, value: Any) -> bool:
-    return name.startswith("_global_") and isinstance(value, dict)
+_HOOKS = [
+    name
+    for name, value in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and isinstance(value, dict)
+]
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

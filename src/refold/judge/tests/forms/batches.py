@@ -67,7 +67,8 @@ def _every_in(session: Session, train: bool, sizes: list[int]) -> Iterator[Seen]
         most = {"x0": draws.resized(given, batch, max(sizes), iter(first))}
         steps = [*begin(train), *(call(f"batch {n}", rows=n) for n in sizes)]
         case = "" if train == session.oracle.training else "in eval mode"
-        one = Life(case, tuple(steps), most, status=Status.WRONG_NUMERICS)
+        apart = not (session.random or session.remembers(train))
+        one = Life(case, tuple(steps), most, status=Status.WRONG_NUMERICS, apart=apart)
         seen = life.eager(session, one)
         raised = seen.raised
         if raised is None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from refold.judge.clock import arena
 from refold.judge.clock.stopwatch import effort_of
@@ -11,11 +15,12 @@ from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives import outlast
 from refold.judge.tests.lives.common import begin, inputs
 from refold.judge.truth.copies import duplicate
+from refold.judge.truth.truth import Run
 from refold.judge.verdict import alongside
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
-from refold.judge.wire.host import Raised
+from refold.judge.wire.host import Host, Raised
 from refold.judge.wire.memory import open_files, resident, running_threads
 from refold.judge.worker.calls import held
 
@@ -34,6 +39,9 @@ _OPEN = 300  # files, or threads, of which no honest process of a model has so m
 _LITTLE = 512  # bytes that a call may keep, or a part of large ones: fragments look so
 _AGAIN = 3  # times that growth by little has to show once more
 _LEAST = 4096  # bytes of a call's inputs and outputs, of which a leak shows
+_IMPORT, _STATE = 1.0, 64 << 20  # seconds, bytes, above which no second worker takes calls
+
+Came = tuple[str, int, bytes]  # a case, which of the inputs it is of, and the outputs' bytes
 
 
 def _volume(session: Session) -> Iterator[Failure]:
@@ -54,15 +62,36 @@ def _volume(session: Session) -> Iterator[Failure]:
     if len(sizes) > 1 or not all(sizes) or any(run.changed for run in runs):
         raise Skip("inputs are written to, or outputs have a size of their own each time")
     (size,) = sizes
+    if _side_by_side(session):
+        # This thread waits for the one, another thread for the other; what came is compared when
+        # both are done, as that may ask the worker for more.
+        with ThreadPoolExecutor(1) as pool, _another(session, mode) as host:
+            with contextlib.suppress(Skip):
+                session.growing = pool.submit(_growth, session, *_leaking(session))
+            seen: Iterable[Came] = list(_laps(session, host, runs, size))
+    else:
+        seen = _laps(session, session.enter(), runs, size)
+    for case, which, raw in seen:
+        eager = truths[which].eager
+        assert eager is not None
+        got = arena.outputs(raw, eager.outputs)
+        wrong = list(session.compared(case, got, truths[which], Status.NONDETERMINISTIC))
+        if wrong:
+            yield from wrong
+            return
+    session.entered("", written=True)
+
+
+def _laps(session: Session, host: Host, runs: list[Run], size: int) -> Iterator[Came]:
+    """Calls on known inputs, of whose outputs each that came for the first time is given."""
     # who asks for this test alone waits for so many calls of any candidate
     most = min(_CALLS, int(_ALONE / max(session.call_seconds, 1e-6))) if session.alone else _CALLS
     short = int(_SECONDS / 4 / max(session.call_seconds, 1e-6))
     slots = max(1, min(_LAP, short, _BYTES // size))
-    host = session.enter()
     host.seal_arena(slots * size)
     sets = [session.inputs(i) for i in range(_INPUTS)]
     host.request("lap_inputs", 120, sets=sets, slot=size, flush_bytes=0)
-    known: dict[int, set[bytes]] = {i: set() for i in range(_INPUTS)}
+    known: dict[int, set[bytes]] = {i: set() for i in range(len(runs))}
     spent = effort_of(host)
     for done in range(0, max(most, 1), slots):
         if done and not session.alone and spent() > _SECONDS:
@@ -75,43 +104,94 @@ def _volume(session: Session) -> Iterator[Failure]:
             raw = bytes(arena.read(host, i, size))
             if raw in known[which]:
                 continue
-            eager = truths[which].eager
-            assert eager is not None
-            got = arena.outputs(raw, eager.outputs)
-            case = f"call {done + i + 1} of many"
-            wrong = list(session.compared(case, got, truths[which], Status.NONDETERMINISTIC))
-            if wrong:
-                yield from wrong
-                return
             if len(known[which]) < _LAP:
                 known[which].add(raw)
-    session.entered("", written=True)
+            yield f"call {done + i + 1} of many", which, raw
+
+
+def _side_by_side(session: Session) -> bool:
+    """Whether another worker may take these calls while the present one makes those of `leaks`:
+    where both are to be done and neither waits for a device, or for a file that takes long to
+    import."""
+    both = {"volume", "leaks"} <= set(session.request.chosen)
+    short = session.import_seconds < _IMPORT and session.oracle.bytes < _STATE
+    cheap = session.device.type == "cpu" and session.affords(sum(t.calls for t in TESTS[:2]), 0)
+    return both and short and cheap and not (session.alone or session.request.in_memory)
+
+
+@contextlib.contextmanager
+def _another(session: Session, training: bool) -> Iterator[Host]:
+    """A second worker with the candidate, in the state and mode of the first."""
+    assert session.reload is not None
+    with session.reload() as host:
+        state = session.state(session.base_state)
+        host.request("load_state", session.limits.call_seconds, state=state, how="strict")
+        host.request("move", how="train" if training else "eval")
+        yield host
+        session.ask_guard(host)
 
 
 def _leaks(session: Session) -> Iterator[Failure]:
     """Memory after more and more calls on new inputs."""
+    measured, session.growing = session.growing, None
+    found = _growth(session, *_leaking(session)) if measured is None else measured.result()
+    session.entered("", written=True)
+    session.cases += 1
+    for what, before, count, calls in found.open:
+        detail = f"{count} {what} are open; before {calls} calls there were {before}"
+        yield session.fail(Status.CRASHED, f"{what} left behind", detail)
+    if found.slope > min(found.little, found.size / 2):
+        detail = (
+            f"each call keeps {found.slope:.0f} bytes; its inputs and outputs are {found.size}: "
+            "memory grows without end"
+        )
+        yield session.fail(Status.CRASHED, f"after {found.calls} calls", detail)
+
+
+def _leaking(session: Session) -> tuple[Host, int]:
+    """The worker with inputs that it is to be called on, and the bytes of a call."""
     given = session.inputs()
     truth = session.truth(given)
     if truth.eager is None:
         raise Skip("the reference does not take its inputs")
     held = [*tensors(given), *tensors(truth.eager.outputs)]
     size = sum(t.numel() * t.element_size() for t in held)
-    least = max(16, -(-_SHOWN // size))
-    if size < _LEAST or size * least * _GROWTH[-1] > 1 << 30:
+    if size < _LEAST or size * _least(size) * _GROWTH[-1] > 1 << 30:
         raise Skip("inputs are too small, or too large, for a leak to show")
-    host, sizes = session.enter(), list[tuple[int, int]]()
+    host = session.enter()
     host.request("put", 60, slot="leak", inputs=given)
+    return host, size
+
+
+def _least(size: int) -> int:
+    return max(16, -(-_SHOWN // size))
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Bytes that each of the last calls kept; files and threads that calls left: of what kind, how
+    many before, how many after so many calls."""
+
+    slope: float
+    little: float
+    size: int
+    calls: int
+    open: list[tuple[str, int, int, int]]
+
+
+def _growth(session: Session, host: Host, size: int) -> Growth:
+    """What the worker's calls leave. It asks that worker alone, in whatever thread."""
+    least, sizes = _least(size), list[tuple[int, int]]()
     spent = effort_of(host)
     host.request("fresh_calls", 120, slot="leak", count=_PACE)
     pace = max(spent() / _PACE, 1e-6)
     if pace * least * _GROWTH[-1] > _LONGEST and not session.alone:
-        session.entered("", written=True)
         raise Skip("the candidate's calls take too long for as many as a leak needs to show")
     most = min(_MOST, (1 << 30) // size // _GROWTH[-1])
     if not session.alone:
         most = min(most, int(_LONGEST / 4 / pace / _GROWTH[-1]))
     part, done = max(least, most), 0
-    before = _held_open(host.pid)
+    before, left = _held_open(host.pid), list[tuple[str, int, int, int]]()
 
     def called(count: int) -> None:
         # of work: a busy machine takes several times as long
@@ -126,8 +206,7 @@ def _leaks(session: Session) -> Iterator[Failure]:
         called(parts * part - done)
         done = parts * part
         if parts == _GROWTH[0]:
-            yield from _left_open(session, before, _held_open(host.pid), part)
-    session.cases += 1
+            left = _left_open(session, before, _held_open(host.pid), part)
     last = part * (_GROWTH[-1] - _GROWTH[-2])
     slope, little = slope_of(last), max(_LITTLE, size / 64)
     for _ in range(_AGAIN):  # what has an end comes to it; a page more or less is chance
@@ -136,13 +215,7 @@ def _leaks(session: Session) -> Iterator[Failure]:
         called(last)
         done += last
         slope = min(slope, slope_of(last))
-    session.entered("", written=True)
-    if slope > min(little, size / 2):
-        detail = (
-            f"each call keeps {slope:.0f} bytes; its inputs and outputs are {size}: memory grows "
-            "without end"
-        )
-        yield session.fail(Status.CRASHED, f"after {done} calls", detail)
+    return Growth(slope, little, size, done, left)
 
 
 def _held_open(pid: int) -> dict[str, int]:
@@ -151,13 +224,11 @@ def _held_open(pid: int) -> dict[str, int]:
 
 def _left_open(
     session: Session, before: dict[str, int], after: dict[str, int], calls: int
-) -> Iterator[Failure]:
+) -> list[tuple[str, int, int, int]]:
     """Files and threads that calls leave behind; the tests before made thousands of calls."""
-    for what, count in after.items():
-        grown = count - before[what] >= calls / 2
-        if grown or (count > _OPEN and not session.request.in_memory):
-            detail = f"{count} {what} are open; before {calls} calls there were {before[what]}"
-            yield session.fail(Status.CRASHED, f"{what} left behind", detail)
+    most = sys.maxsize if session.request.in_memory else _OPEN
+    grown = [k for k, v in after.items() if v - before[k] >= calls / 2 or v > most]
+    return [(what, before[what], after[what], calls) for what in grown]
 
 
 def _held(session: Session) -> Iterator[Failure]:
