@@ -109,6 +109,10 @@ CASES = {
         *("two instances", "a copy forgets which parameters are frozen"),
         *("", "", f"{GELU}\n{COPIES}"),
     ),
+    "copy_forgets_types": (
+        *("dtype moves", "a copy of a module that was moved has other types"),
+        *("", "", f"{GELU}\n{COPIES}"),
+    ),
     "copy_draws": (
         *("two instances", "a copy of the module draws random numbers"),
         *("", "", f"{GELU}\n{COPIES}"),

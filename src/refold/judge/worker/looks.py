@@ -68,10 +68,20 @@ class Looks:
         """See the outputs of an earlier call once more: later calls must leave them alone."""
         self._see(label, OUTPUT, copied(self.outputs[of]))
 
+    def numbers(self, of: str, label: str) -> None:
+        """See which values of an earlier call's outputs are finite."""
+        self._see(label, OUTPUT, [torch.isfinite(t) for t in tensors(self.outputs[of])])
+
     def state(self, names: list[str], label: str, model: str = "a") -> None:
         """See parameters and buffers as modules keep them."""
         held = registered(self.models[model])
         self._see(label, STATE, {n: copied(held[n]) for n in names if n in held})
+
+    def retyped(self, label: str, model: str, of: str = "a") -> None:
+        """See which parameters and buffers have another type than those of another module."""
+        mine, theirs = (registered(self.models[name]) for name in (model, of))
+        others = [n for n, t in theirs.items() if n in mine and mine[n].dtype != t.dtype]
+        self._see(label, MOST, others)
 
     def random(self, label: str) -> None:
         """See where PyTorch's generator is."""

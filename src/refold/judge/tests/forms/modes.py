@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import (
@@ -28,6 +29,8 @@ from refold.judge.worker.steps import FACT, Step
 
 OWN_WEIGHTS = "parameters are the module's own: functional_call is not followed"
 MEMORY = "negative bits of inputs, which imag of conjugates has, are not read: memory is"
+RETYPED = "a copy of a module that was moved has other types"
+_LARGE = 16.0  # times the inputs of a module of 16 bits
 
 
 def _grad_modes(session: Session) -> Iterator[Life]:
@@ -107,23 +110,28 @@ def _dtypes(session: Session) -> Iterator[Life]:
     for to in ("float64", "bfloat16", "float16"):
         yield from _there_and_back(session, to)
         steps = [*begin(), call("first"), {"do": "dtype", "to": to}, call("moved", cast=to)]
-        steps += [{"do": "dtype", "to": "float32"}]
+        given = inputs(session, 1)
         if to == "float64":
-            steps += [call("and back")]
-        seen = life.eager(session, Life("", tuple(steps), inputs(session, 1))).seen
+            steps += [{"do": "dtype", "to": "float32"}, call("and back")]
+        else:  # what float32's range hides
+            given["large"] = draws.mapped(given["x0"], lambda t: t * _LARGE)
+            steps += [call("large inputs", "large", cast=to, see=False)]
+            steps += [{"do": "numbers", "of": "large inputs", "label": "where they are finite"}]
+        seen = life.eager(session, Life("", tuple(steps), given)).seen
         _, tree = seen.get("moved", ("", None))
         if not any(t.dtype == getattr(torch, to) for t in tensors(tree)):
             continue
         yield Life(
             to,
             tuple(steps),
-            inputs(session, 1),
+            given,
             status=Status.WRONG_NUMERICS,
             dtypes=DTYPES,
             eps=torch.finfo(getattr(torch, to)).eps,
         )
         if to == "float64":
             yield _gradients_moved(session, to)
+            yield _copied(session, to)
 
 
 def _gradients_moved(session: Session, to: str) -> Life:
@@ -134,6 +142,14 @@ def _gradients_moved(session: Session, to: str) -> Life:
     eps = torch.finfo(getattr(torch, to)).eps
     case = f"a backward in {to}"
     return Life(case, tuple(steps), inputs(session, 1), dtypes=DTYPES, eps=eps)
+
+
+def _copied(session: Session, to: str) -> Life:
+    """Whether a copy of a module that was moved has its types."""
+    steps: list[Step] = [*begin(), {"do": "dtype", "to": to}, {"do": "clone", "to": "copy"}]
+    steps += [{"do": "retyped", "label": "types", "model": "copy"}]
+    case, stamps = f"a copy in {to}", {"types": RETYPED}
+    return Life(case, tuple(steps), inputs(session, 1), stamps=stamps)
 
 
 def _there_and_back(session: Session, to: str) -> Iterator[Life]:
@@ -247,11 +263,13 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "dtype moves",
-        "float32 inside a module that was moved to float64, folds that outlive a move",
+        "float32 inside a module that was moved to float64, folds that outlive a move, what "
+        "leaves the range of 16 bits",
         "The module in float64, bfloat16 and float16, and back, where the rounded weights count; "
-        "gradients in float64.",
+        "gradients in float64; larger inputs in 16 bits are finite where eager's are; whether a "
+        "copy has the types is told.",
         _dtypes,
-        41,
+        46,
     ),
     living(
         "settings",

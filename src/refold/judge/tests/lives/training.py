@@ -39,7 +39,8 @@ def _statistics(session: Session) -> Iterator[Life]:
         steps = [*begin(False), call("eval first"), call("eval again")]
         for turn in (1, 2):
             steps += [{"do": "mode", "train": True}]
-            steps += [call(f"train {turn}.{i}", f"x{i}", grad=grad) for i in (1, 2, 0)]
+            want = grad and turn == 2  # as of a layer behind others
+            steps += [call(f"train {turn}.{i}", f"x{i}", grad=grad, want=want) for i in (1, 2, 0)]
             steps += [{"do": "state", "names": names, "label": f"buffers after train {turn}"}]
             hang = f"whether buffers hang on a graph after train {turn}"
             steps += [{"do": "attached", "names": names, "label": hang}]
@@ -112,8 +113,8 @@ TESTS: tuple[Test, ...] = (
     living(
         "statistics move",
         "statistics folded once and not followed, state that short inputs spoil",
-        "Training between evaluations counts, with gradients and without, and calls of other "
-        "sizes, never reloaded.",
+        "Training between evaluations counts, with gradients, of the inputs, too, and without, and "
+        "calls of other sizes, never reloaded.",
         _statistics,
         70,
         lives=14,

@@ -27,6 +27,7 @@ from refold.judge.wire.host import Raised
 from refold.judge.worker.steps import Step
 
 _SCALES = (2.0**-12, 2.0**12)
+_SHIFT = 2.0**8
 _TENSORS = 4  # of which each is tried alone
 _INFINITE = 2  # likewise
 _VALUES = {"NaN": float("nan"), "infinity": float("inf")}
@@ -47,8 +48,11 @@ def _sizes(session: Session) -> Iterator[Failure]:
     given, start, before = session.inputs(), session.state(PERTURBED), session.cases
     parameters = dict(session.oracle.model.named_parameters())
     for name in _parameters(session, buffers=True):
-        for scale in _SCALES:
-            session.add_state("sized", {k: v * scale if k == name else v for k, v in start.items()})
+        changes = {f"{name} x {scale:g}": start[name] * scale for scale in _SCALES}
+        if start[name].dim() == 1:  # what is added to each channel: large terms cancel behind it
+            changes[f"{name} + {_SHIFT:g}"] = start[name] + _SHIFT
+        for case, changed in changes.items():
+            session.add_state("sized", {**start, name: changed})
             session.entered("")  # the worker has the last one of that name
             # running statistics are what counts in eval mode
             mode = None if name in parameters else False
@@ -57,7 +61,7 @@ def _sizes(session: Session) -> Iterator[Failure]:
                 continue
             if has_power(truth):
                 own = {"state": "sized", "training": mode, "limit": True}
-                yield from session.check(f"{name} x {scale:g}", given, **own)  # type: ignore[arg-type]
+                yield from session.check(case, given, **own)  # type: ignore[arg-type]
     if session.cases == before:
         raise Skip("eager keeps its digits under none of them")
 
@@ -216,11 +220,11 @@ TESTS: tuple[Test, ...] = (
     ),
     Test(
         "one tensor's size",
-        "weights clamped, or left out where they are small",
-        "Each of four parameters and four buffers alone times 2^-12 and 2^12, wherever eager keeps "
-        "its digits.",
+        "weights clamped, or left out where they are small, means that cancel large terms",
+        "Each of four parameters and four buffers alone times 2^-12 and 2^12, and those of one "
+        "axis plus 2^8, wherever eager keeps its digits.",
         _sizes,
-        calls=12,
+        calls=16,
     ),
     Test(
         "NaN in a weight",
