@@ -31,7 +31,7 @@ from refold.judge.wire.host import Raised
 from refold.judge.worker.steps import Step
 from refold.judge.worker.values import first
 
-_NONES = 4
+_NONES, _MASKS = 4, 8
 _PAIRS = 6
 _PARTS = 3  # of a module, a secret choice, that have hooks
 _REFUSED = "whether it is refused"
@@ -101,7 +101,7 @@ def _others(default: Any, unlike: list[torch.Tensor], said: list[str]) -> list[A
     if isinstance(default, str):
         return [w for w in said if w != default]
     if default is None:
-        return [_other(t) for t in unlike][:_NONES]
+        return [*map(_other, unlike[:_NONES]), *draws.masks(unlike)[:_MASKS]]
     if isinstance(default, bool):
         return [not default]
     if not isinstance(default, int | float):
@@ -356,10 +356,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "optional arguments",
         "optional arguments that are taken and not used",
-        "Each optional argument given another value, a word of the reference's text for a word, or "
-        "left out; two at once; with gradients.",
+        "Each optional argument given another value, a mask, a word of the reference's text for a "
+        "word, or left out; two at once; with gradients.",
         _optional,
-        14,
+        22,
     ),
     living(
         "containers",
