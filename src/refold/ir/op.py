@@ -122,7 +122,7 @@ def falls(attrs: Attrs) -> int:
     return -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a row is itself: to hash all of its fields takes long
 class Op:
     """One op.
 

@@ -77,7 +77,7 @@ def draw_instance(
     them.
 
     sizes: what an axis may have. guarded: whether the guard is asked. It reads no data and refuses
-    nine of ten draws: so data are drawn, and the left side is run, behind it.
+    nine of ten draws: so the left side is made, data are drawn, and it is run, behind it.
     """
     base = (_choice(draw, OUTER), *(_choice(draw, sizes) for _ in range(RANK - 1)))
     letters = {c[0]: _choice(draw, sizes) for h in rule.holes.values() for c in h.dims}
@@ -112,12 +112,18 @@ def draw_instance(
                     kernel = (_choice(draw, (1, max(1, d - 2))) for d in shape[-spatial_rank:])
                     shape = (*shape[:-spatial_rank], *kernel)
             found[hole.name] = _value(hole, shape, spatial_rank, leaves, draw)
+    mistake = None
+    try:
+        if guarded and not allowed(rule, found):
+            return None
+    except Exception as error:  # may be of values that the left side does not take
+        mistake = error
     try:
         left = as_terms(rule.lhs(**arguments(rule, found)))
     except _NOT_TAKEN:
         return None
-    if guarded and not allowed(rule, found):
-        return None
+    if mistake is not None:
+        raise mistake
     generator = torch.Generator().manual_seed(seed)
     data = {node: _data(node, hole, kind, generator) for node, hole in leaves}
     try:
