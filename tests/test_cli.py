@@ -19,7 +19,7 @@ from refold.report import commands, times
 
 PROBLEMS = Path(__file__).resolve().parent.parent / "problems"
 S0 = PROBLEMS / "s0_sum_chain.py"
-SMALL = ["--set", "batch_size=512", "--set", "in_features=512", "--set", "out_features=2048"]
+SMALL = ["--set", "batch_size=128", "--set", "in_features=256", "--set", "out_features=512"]
 
 
 def refold(*arguments):
