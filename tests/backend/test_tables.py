@@ -39,7 +39,7 @@ def test_an_embeddings_gradient_is_added_row_by_row(dtype: torch.dtype) -> None:
         found = check(Tables(dtype=dtype), [(IDS,), (IDS.flip(1),)])
     (backward,) = {g.text for g in found if g.kind == "backward"}
     assert backward is not None
-    assert backward.count("index_add.default(") == 2 and "index_put" not in backward
+    assert backward.count("scatter_add.default(") == 2 and "index_put" not in backward
 
 
 def test_a_kernel_sums_as_many_columns_as_a_thread_holds() -> None:

@@ -61,9 +61,10 @@ def _gather(out: Out, x: Value, dim: int, index: Value, **unused: Any) -> Value:
 def _add_rows(
     out: Out, x: Value, mask: Value, indices: Sequence[Value | None], values: Value
 ) -> Value:
-    """Rows added where a mask is, as an embedding's gradient is. PyTorch's call for that sorts the
-    numbers of rows on a GPU, 1 ms for each of BERT's three tables; Inductor adds rows as they come,
-    in no fixed order, and so does `index_add`, but where algorithms are to be deterministic."""
+    """Rows added where a mask is, as an embedding's gradient is. On a GPU PyTorch's call for that
+    sorts the numbers of rows, and so does `index_add`: 1 ms for each of BERT's three tables.
+    Inductor adds rows as they come, in no fixed order, and so does `scatter_add`, but where
+    algorithms are to be deterministic."""
     need(len(indices) == 1 and isinstance(indices[0], Value), "more than numbers of rows")
     (index,) = indices
     assert isinstance(index, Value)
@@ -87,20 +88,21 @@ def _add_rows(
     )
     added = make("where", mask.node, values.node, as_scalar(0.0, values.dtype))
     need(added.shape == values.node.shape, "a mask that is spread further")
-    flat = (count,), (count, *x.shape[1:])
+    flat = (count, *x.shape[1:])
+    column = (count,) + (1,) * (x.rank - 1)
     inputs = (
         x.node,
-        make("reshape", rows, shape=pad(flat[0])),
-        make("reshape", added, shape=pad(flat[1])),
+        make("expand", make("reshape", rows, shape=pad(column)), shape=pad(flat)),  # a view
+        make("reshape", added, shape=pad(flat)),
     )
     made = opaque(
         inputs,
         out[0],
         out[1],
-        target="aten.index_add.default",
+        target="aten.scatter_add.default",
         args=(("$", 0), 0, ("$", 1), ("$", 2)),
         kwargs=(),
-        shapes=(x.shape, *flat),
+        shapes=(x.shape, flat, flat),
         index=None,
         rank=x.rank,
     )
