@@ -50,3 +50,30 @@ def test_a_kernel_sums_as_many_columns_as_a_thread_holds() -> None:
     texts = [g.text or "" for g in found if g.kind == "backward"]
     lists = [line.count("Sum") for t in texts for line in t.splitlines() if "using Monoids" in line]
     assert max(lists) == 4
+
+
+class Put(nn.Module):
+    """Rows added to those of a table, as PyTorch 2.11 writes an embedding's gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, table: torch.Tensor, ids: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return table.index_put((ids,), self.layer(x).exp(), accumulate=True)
+
+
+def test_rows_are_put_where_their_numbers_say() -> None:
+    """Those that repeat, and those from the end."""
+    ids = torch.tensor([[0, -1, 3], [3, -5, 3]])
+    with by_plans():
+        found = check(
+            Put(), [(torch.randn(5, 8), i, torch.randn(2, 3, 8)) for i in (ids, -1 - ids)]
+        )
+    (forward,) = {g.text for g in found if g.kind == "forward"}
+    assert forward is not None
+    assert forward.count("scatter_add.default(") == 1 and "index_put" not in forward
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        torch.compile(Put(), backend="refold", options={"measure": False})(
+            torch.randn(5, 8), ids + 5, torch.randn(2, 3, 8)
+        )

@@ -57,14 +57,57 @@ def _gather(out: Out, x: Value, dim: int, index: Value, **unused: Any) -> Value:
     return result(picked(ids, x.node), out)
 
 
+def _call(target: str, out: Out, *args: Any, **kwargs: Any) -> Value:
+    """A call of PyTorch. args: values, and what is not a value as it stands."""
+    given = [a for a in args if isinstance(a, Value)]
+    coded = iter(range(len(given)))
+    made = opaque(
+        tuple(v.node for v in given),
+        out[0],
+        out[1],
+        target=target,
+        args=tuple(("$", next(coded)) if isinstance(a, Value) else a for a in args),
+        kwargs=tuple(sorted(kwargs.items())),
+        shapes=tuple(v.shape for v in given),
+        index=None,
+        rank=len(out[0]),
+    )
+    return result(made, out)
+
+
 @handles("_unsafe_masked_index_put_accumulate")
-def _add_rows(
+def _add_masked_rows(
     out: Out, x: Value, mask: Value, indices: Sequence[Value | None], values: Value
 ) -> Value:
-    """Rows added where a mask is, as an embedding's gradient is. On a GPU PyTorch's call for that
-    sorts the numbers of rows, and so does `index_add`: 1 ms for each of BERT's three tables.
-    Inductor adds rows as they come, in no fixed order, and so does `scatter_add`, but where
-    algorithms are to be deterministic."""
+    """Rows added where a mask is, as an embedding's gradient is in PyTorch 2.13."""
+    index = _rows_of(out, x, indices, values)
+    need(mask.dtype == torch.bool, "the mask's dtype")
+    size = x.shape[0]
+    # what is masked may be no number of a row, and adds nothing to the one it becomes
+    rows = _call("aten.remainder.Scalar", (index.shape, index.dtype), index, size)
+    added = make("where", mask.node, values.node, as_scalar(0.0, values.dtype))
+    need(added.shape == values.node.shape, "a mask that is spread further")
+    return _add_rows(out, x, rows, added)
+
+
+@handles("index_put", "_unsafe_index_put")
+def _put_rows(
+    out: Out, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> Value:
+    """The same without a mask, as it is in PyTorch 2.11."""
+    need(accumulate, "elements that are replaced")
+    index = _rows_of(out, x, indices, values)
+    need(index.dtype == torch.int64, "a mask, or another dtype of numbers")
+    # numbers below zero count from the end
+    kept = index.shape, index.dtype
+    below = _call("aten.lt.Scalar", (index.shape, torch.bool), index, 0)
+    turned = _call("aten.add.Scalar", kept, index, x.shape[0])
+    rows = _call("aten.where.self", kept, below, turned, index)
+    return _add_rows(out, x, rows, values.node)
+
+
+def _rows_of(out: Out, x: Value, indices: Sequence[Value | None], values: Value) -> Value:
+    """The numbers of rows of x to which `values` are added, one row for each."""
     need(len(indices) == 1 and isinstance(indices[0], Value), "more than numbers of rows")
     (index,) = indices
     assert isinstance(index, Value)
@@ -72,41 +115,20 @@ def _add_rows(
     need(values.shape == (*index.shape, *x.shape[1:]), "values that are spread")
     need(x.dtype == out[1] == values.dtype, "the dtype")
     need(x.dtype in (torch.float32, torch.float64), "sums in 16 bits")
-    need(mask.dtype == torch.bool and index.dtype in (torch.int64, torch.int32), "the dtypes")
-    count = numel(index.shape)
-    # what is masked may be no number of a row, and adds nothing to the one it becomes
-    rows = opaque(
-        (index.node,),
-        index.shape,
-        index.dtype,
-        target="aten.remainder.Scalar",
-        args=(("$", 0), x.shape[0]),
-        kwargs=(),
-        shapes=(index.shape,),
-        index=None,
-        rank=index.rank,
-    )
-    added = make("where", mask.node, values.node, as_scalar(0.0, values.dtype))
-    need(added.shape == values.node.shape, "a mask that is spread further")
-    flat = (count, *x.shape[1:])
-    column = (count,) + (1,) * (x.rank - 1)
-    inputs = (
-        x.node,
-        make("expand", make("reshape", rows, shape=pad(column)), shape=pad(flat)),  # a view
-        make("reshape", added, shape=pad(flat)),
-    )
-    made = opaque(
-        inputs,
-        out[0],
-        out[1],
-        target="aten.scatter_add.default",
-        args=(("$", 0), 0, ("$", 1), ("$", 2)),
-        kwargs=(),
-        shapes=(x.shape, flat, flat),
-        index=None,
-        rank=x.rank,
-    )
-    return result(made, out)
+    need(index.dtype in (torch.int64, torch.int32), "the dtype of numbers")
+    return index
+
+
+def _add_rows(out: Out, x: Value, rows: Value, added: Node) -> Value:
+    """x with rows added to those of these numbers. On a GPU PyTorch's call for that sorts the
+    numbers, and so does `index_add`: 1 ms for each of BERT's three tables. Inductor adds rows as
+    they come, in no fixed order, and so does `scatter_add`, but where algorithms are to be
+    deterministic."""
+    count = numel(rows.shape)
+    flat, column = (count, *x.shape[1:]), (count,) + (1,) * (x.rank - 1)
+    spread = make("expand", make("reshape", rows.node, shape=pad(column)), shape=pad(flat))
+    one, several = Value(spread, flat), Value(make("reshape", added, shape=pad(flat)), flat)
+    return _call("aten.scatter_add.default", out, x, 0, one, several)
 
 
 @handles("slice_scatter")
