@@ -69,6 +69,22 @@ class BooleanMasks(nn.Module):
 
 
 @case
+class Truths(nn.Module):
+    """A softmax of nothing, as PyTorch's attention has it, and what is true of any and of all."""
+
+    def forward(self, x, mask):
+        scores = x.masked_fill(~mask, float("-inf"))
+        seen = (scores == float("-inf")).logical_not().any(-1, keepdim=True)
+        above = x > 1
+        either = above.all(1) | above.any(1) & mask[:, 0]
+        return torch.where(seen, scores.softmax(-1), 0.0), either, torch.where(above.any(), x, 0.0)
+
+    def inputs(self):
+        mask = torch.arange(17) + torch.arange(9)[:, None, None] > 12
+        return [rand(9, 5, 17), mask.expand(9, 5, 17)]
+
+
+@case
 class Positions(nn.Module):
     """Tensors that forward makes of nothing, or of sizes alone."""
 

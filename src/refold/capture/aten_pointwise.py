@@ -10,7 +10,7 @@ import torch
 from refold.capture.aten_index import compared
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Number, Value, axis_of, cast, operand, value
-from refold.ir import OPS, Kind, Op, as_scalar, make
+from refold.ir import OPS, Kind, Node, Op, as_scalar, make
 
 
 def _unary(op: Op) -> Callable[..., Value]:
@@ -74,6 +74,41 @@ def _of_row(op: Op) -> Callable[..., Value]:
 for _op in OPS.values():
     if _op.kind is Kind.POINTWISE:
         handles(*_op.aten)(_of_row(_op))
+
+
+# --- truth: kernels compute with floating-point numbers, zero or one ---
+def as_number(x: Value) -> Node:
+    """One where x is true. Raises Unsupported where x are numbers themselves."""
+    need(x.dtype == torch.bool, "the truth of numbers")
+    one, zero = (as_scalar(n, torch.float32) for n in (1.0, 0.0))
+    return make("where", x.node, one, zero)
+
+
+def negated(x: Value) -> Node:
+    if x.node.op in _OPPOSITE:
+        return make(_OPPOSITE[x.node.op], *x.node.inputs)
+    return make("eq", as_number(x), as_scalar(0.0, torch.float32))
+
+
+_OPPOSITE = {"eq": "ne", "ne": "eq"}  # and no others: what is no number is not less, nor not less
+
+
+@handles("logical_not", "bitwise_not")
+def _not(out: Out, x: Value) -> Value:
+    return result(negated(x), out)
+
+
+def _connective(op: str) -> Callable[..., Value]:
+    def handler(out: Out, a: Value, b: Value) -> Value:
+        need(isinstance(a, Value) and isinstance(b, Value), "a number")
+        both = make(op, as_number(a), as_number(b))
+        return result(make("ne", both, as_scalar(0.0, torch.float32)), out)
+
+    return handler
+
+
+handles("logical_and", "bitwise_and")(_connective("minimum"))
+handles("logical_or", "bitwise_or")(_connective("maximum"))
 
 
 @handles("pow")

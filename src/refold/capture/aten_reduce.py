@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from refold.capture.aten_pointwise import binary
+from refold.capture.aten_pointwise import as_number, binary, negated
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axes_of, axis_of, operand
-from refold.ir import HALF_DTYPES, OPS, Kind, Node, make
+from refold.ir import HALF_DTYPES, OPS, Kind, Node, as_scalar, make
 
 
 def _reduction(op: str, x: Node, dims: Any, rank: int, out: Out, **attrs: Any) -> Value:
@@ -48,6 +48,20 @@ def _extremum(op: str, pointwise: str) -> Callable[..., Any]:
 
 HANDLERS["max"] = _extremum("max", "maximum")
 HANDLERS["min"] = _extremum("min", "minimum")
+
+
+@handles("any")
+def _any(out: Out, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    need(x.rank > 0, "rank 0")
+    # a sum, and no largest: of no values none is true
+    count = make("sum", as_number(x), axes=axes_of(dim, x.rank))
+    return result(make("ne", count, as_scalar(0.0, count.dtype)), out)
+
+
+@handles("all")
+def _all(out: Out, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    opposite = Value(negated(x), x.shape)
+    return result(negated(_any(out, opposite, dim)), out)
 
 
 @handles("prod")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refold.ir import OPS, Kind
-from refold.ir.shapes import pointwise
+from refold.ir import OPS, Dim, Kind
+from refold.ir.shapes import broadcast, pointwise
 from refold.rules.rule import Exact, Rule
-from refold.rules.term import apply, expand, held, shape_of
+from refold.rules.term import Term, apply, expand, held, select, shape_of
 
 _OF_ONE = [r for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity == 1]
 UNARY = [r.name for r in _OF_ONE if r.infer is pointwise]
@@ -20,6 +20,18 @@ ORDERED = [op for op in BINARY if not OPS[op].commutative]
 
 def exact_of(op: str) -> Exact:
     return "bits" if op in _BITWISE else "reals"
+
+
+def spread(place: int, shape: tuple[Dim, ...], *terms: Term) -> list[Term]:
+    """The terms, the one at `place` expanded."""
+    return [expand(t, shape) if i == place else t for i, t in enumerate(terms)]
+
+
+def spreads(place: int, shape: tuple[Dim, ...], *terms: Term) -> bool:
+    """Have the terms by themselves the shape that they have with the one at `place` expanded?"""
+    x, y, z = (t.shape for t in terms)
+    a, b, c = (shape if i == place else t.shape for i, t in enumerate(terms))
+    return broadcast(broadcast(x, y), z) == broadcast(broadcast(a, b), c)
 
 
 RULES = (
@@ -72,5 +84,17 @@ RULES = (
             "A function of each element can be taken before the value is spread.",
         )
         for op in UNARY
+    ),
+    *(
+        Rule(
+            f"where-{name}",
+            "m? x y @shape",
+            lambda m, x, y, shape, place=place: select(*spread(place, shape, m, x, y)),
+            lambda m, x, y, shape: select(m, x, y),
+            "bits",
+            "What is spread over a mask, or a mask over values, is so without being expanded.",
+            where=lambda m, x, y, shape, place=place: spreads(place, shape, m, x, y),
+        )
+        for place, name in enumerate(("by-expanded", "of-expanded", "or-expanded"))
     ),
 )
