@@ -107,8 +107,8 @@ def _connective(op: str) -> Callable[..., Value]:
     return handler
 
 
-handles("logical_and", "bitwise_and")(_connective("minimum"))
-handles("logical_or", "bitwise_or")(_connective("maximum"))
+handles("logical_and", "bitwise_and", "__and__")(_connective("minimum"))
+handles("logical_or", "bitwise_or", "__or__")(_connective("maximum"))
 
 
 @handles("pow")
