@@ -126,8 +126,8 @@ def _add_rows(out: Out, x: Value, rows: Value, added: Node) -> Value:
     deterministic."""
     count = numel(rows.shape)
     flat, column = (count, *x.shape[1:]), (count,) + (1,) * (x.rank - 1)
-    spread = make("expand", make("reshape", rows.node, shape=pad(column)), shape=pad(flat))
-    one, several = Value(spread, flat), Value(make("reshape", added, shape=pad(flat)), flat)
+    places = make("expand", make("reshape", rows.node, shape=pad(column)), shape=pad(flat))
+    one, several = Value(places, flat), Value(make("reshape", added, shape=pad(flat)), flat)
     return _call("aten.scatter_add.default", out, x, 0, one, several)
 
 

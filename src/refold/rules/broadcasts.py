@@ -22,12 +22,12 @@ def exact_of(op: str) -> Exact:
     return "bits" if op in _BITWISE else "reals"
 
 
-def spread(place: int, shape: tuple[Dim, ...], *terms: Term) -> list[Term]:
+def expanded_at(place: int, shape: tuple[Dim, ...], *terms: Term) -> list[Term]:
     """The terms, the one at `place` expanded."""
     return [expand(t, shape) if i == place else t for i, t in enumerate(terms)]
 
 
-def spreads(place: int, shape: tuple[Dim, ...], *terms: Term) -> bool:
+def keeps_shape(place: int, shape: tuple[Dim, ...], *terms: Term) -> bool:
     """Have the terms by themselves the shape that they have with the one at `place` expanded?"""
     x, y, z = (t.shape for t in terms)
     a, b, c = (shape if i == place else t.shape for i, t in enumerate(terms))
@@ -89,11 +89,11 @@ RULES = (
         Rule(
             f"where-{name}",
             "m? x y @shape",
-            lambda m, x, y, shape, place=place: select(*spread(place, shape, m, x, y)),
+            lambda m, x, y, shape, place=place: select(*expanded_at(place, shape, m, x, y)),
             lambda m, x, y, shape: select(m, x, y),
             "bits",
             "What is spread over a mask, or a mask over values, is so without being expanded.",
-            where=lambda m, x, y, shape, place=place: spreads(place, shape, m, x, y),
+            where=lambda m, x, y, shape, place=place: keeps_shape(place, shape, m, x, y),
         )
         for place, name in enumerate(("by-expanded", "of-expanded", "or-expanded"))
     ),
