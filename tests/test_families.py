@@ -175,7 +175,7 @@ def with_special_values(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 CALLS: dict[str, Callable[[str], list[torch.Tensor]]] = {
     "as captured": drawn,
     "two rows": lambda target: drawn(target, 2),
-    "37 rows": lambda target: drawn(target, 37),
+    "19 rows": lambda target: drawn(target, 19),
     "at odd addresses": lambda target: at_odd_addresses(drawn(target)),
     "special values": lambda target: with_special_values(drawn(target)),
 }
