@@ -3,6 +3,7 @@
 from refold.capture import (
     aten_cell,
     aten_conv,
+    aten_encoder,
     aten_index,
     aten_loss,
     aten_move,
@@ -19,6 +20,7 @@ __all__ = [
     "HANDLERS",
     "aten_cell",
     "aten_conv",
+    "aten_encoder",
     "aten_index",
     "aten_loss",
     "aten_move",

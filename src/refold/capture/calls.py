@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold.capture.aten import HANDLERS
+from refold.capture.registry import OF_DEVICES
 from refold.capture.sizes import Sizes
 from refold.capture.values import VALUES, CaptureError, SizeError, Unsupported, Value
 from refold.ir import Dim, Node, Sym
@@ -63,8 +64,9 @@ class Calls:
         name = target.overloadpacket.__name__
         handler = HANDLERS.get(name if target.namespace == "aten" else f"{target.namespace}.{name}")
         if handler is not None:
+            more = {"device": self.device and self.device.type} if name in OF_DEVICES else {}
             try:
-                made = handler(out, *args, **kwargs)
+                made = handler(out, *args, **kwargs, **more)
             except (Unsupported, TypeError, ValueError):
                 pass  # a form that the table does not express: the call stays whole
             else:

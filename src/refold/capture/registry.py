@@ -18,16 +18,19 @@ from refold.ir import Dim, Node
 Out = tuple[tuple[Dim, ...], torch.dtype]
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 HANDLERS: dict[str, Callable[..., Any]] = {}
+OF_DEVICES: set[str] = set()  # operators that compute something else on another kind of device
 
 
-def handles(*names: str) -> Callable[[_Handler], _Handler]:
-    """Register a handler under the names of its ATen operators."""
+def handles(*names: str, by_device: bool = False) -> Callable[[_Handler], _Handler]:
+    """Register a handler under the names of its ATen operators. by_device: it is also given
+    `device`, the kind of device on which they run."""
 
     def register(function: _Handler) -> _Handler:
         for name in names:
             if name in HANDLERS:
                 raise ValueError(f"two handlers for aten.{name}")
             HANDLERS[name] = function
+        OF_DEVICES.update(names if by_device else ())
         return function
 
     return register
