@@ -77,6 +77,12 @@ for _op in OPS.values():
 
 
 # --- truth: kernels compute with floating-point numbers, zero or one ---
+def is_compared(x: Value) -> bool:
+    """Is a mask made by comparing floating-point numbers, as kernels do? Others lie in memory as
+    one byte an element, and PyTorch's own calls read and write no more."""
+    return x.node.row.is_comparison and x.node.inputs[0].dtype.is_floating_point
+
+
 def as_number(x: Value) -> Node:
     """One where x is true. Raises Unsupported where x are numbers themselves."""
     need(x.dtype == torch.bool, "the truth of numbers")
@@ -85,6 +91,7 @@ def as_number(x: Value) -> Node:
 
 
 def negated(x: Value) -> Node:
+    need(is_compared(x), "a mask that lies in memory")
     if x.node.op in _OPPOSITE:
         return make(_OPPOSITE[x.node.op], *x.node.inputs)
     return make("eq", as_number(x), as_scalar(0.0, torch.float32))
@@ -101,6 +108,7 @@ def _not(out: Out, x: Value) -> Value:
 def _connective(op: str) -> Callable[..., Value]:
     def handler(out: Out, a: Value, b: Value) -> Value:
         need(isinstance(a, Value) and isinstance(b, Value), "a number")
+        need(is_compared(a) or is_compared(b), "masks that lie in memory")
         both = make(op, as_number(a), as_number(b))
         return result(make("ne", both, as_scalar(0.0, torch.float32)), out)
 

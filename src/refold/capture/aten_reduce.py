@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from refold.capture.aten_pointwise import as_number, binary, negated
+from refold.capture.aten_pointwise import as_number, binary, is_compared, negated
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axes_of, axis_of, operand
 from refold.ir import HALF_DTYPES, OPS, Kind, Node, as_scalar, make
@@ -52,7 +52,7 @@ HANDLERS["min"] = _extremum("min", "minimum")
 
 @handles("any")
 def _any(out: Out, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    need(x.rank > 0, "rank 0")
+    need(x.rank > 0 and is_compared(x), "a mask that lies in memory")
     # a sum, and no largest: of no values none is true
     count = make("sum", as_number(x), axes=axes_of(dim, x.rank))
     return result(make("ne", count, as_scalar(0.0, count.dtype)), out)
