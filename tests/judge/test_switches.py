@@ -66,3 +66,13 @@ def test_the_depth_that_a_compiler_sets(
     monkeypatch.setattr(sys, "getrecursionlimit", lambda: limit)
     moved = flags.difference(before, flags.snapshot())
     assert (moved == []) is alike and all("recursion limit" in text for text in moved)
+
+
+def test_an_override_in_the_place_of_another_name_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many names are registered as before."""
+    names = set(torch.library._impls)
+    monkeypatch.setattr(torch.library, "_impls", names)
+    before = flags._overriding()
+    names.remove(next(n for n in names if not n.startswith("aten/")))
+    names.add("aten/add.Tensor/CPU")
+    assert set(flags._overriding()) - set(before) == {"aten/add.Tensor/CPU"}

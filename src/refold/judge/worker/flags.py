@@ -131,16 +131,16 @@ def _environment() -> dict[str, str]:
 
 
 _ORDINARY: set[str] = set()  # names that are known to override nothing: thousands
-_found: list[tuple[int, list[str]]] = []  # how many names there were, and which of them override
+_found: list[tuple[set[str], list[str]]] = []  # the names that there were, and which override
 
 
 def _overriding() -> list[str]:
-    if _found and _found[0][0] == len(torch.library._impls):
+    if _found and _found[0][0] == torch.library._impls:
         return list(_found[0][1])
     new = torch.library._impls - _ORDINARY
     found = sorted(name for name in new if _overrides(name))
     _ORDINARY.update(new.difference(found))
-    _found[:] = [(len(torch.library._impls), found)]
+    _found[:] = [(set(torch.library._impls), found)]
     return list(found)
 
 
