@@ -1,7 +1,6 @@
 """A layer of `nn.TransformerEncoder`, which is one operator in inference, taken apart.
 
-PyTorch's operator computes its products one after the other, in float32 without tensor cores, and
-writes the scores of its attention. Taken apart, all of it is ours as any other model's is.
+So its products, its softmax and its norms are found and fused as any other model's are.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ from refold.ir import Node, as_scalar, make
 
 
 def _mapped(x: Value, weight: Value, bias: Value) -> Value:
-    shape = (*x.shape[:-1], weight.shape[0])
-    return value(make("add", make("linear", x.node, weight.node), bias.node), shape)
+    out = (*x.shape[:-1], weight.shape[0]), x.dtype
+    found: Value = HANDLERS["linear"](out, x, weight, bias)
+    return found
 
 
 def _normalised(x: Value, weight: Value, bias: Value, eps: float) -> Value:
@@ -30,13 +30,12 @@ def _added(x: Value, y: Value) -> Value:
     return Value(make("add", x.node, y.node), x.shape)
 
 
-def _scores_mask(mask: Value, kind: int | None, rank: int = 4) -> Node:
+def _left_out(mask: Value, kind: int | None) -> Node:
     """Where scores [batch, heads, queries, keys] are left out. The mask is true there, or not zero.
 
     kind: PyTorch's mask_type. 0: [queries, keys]; 1: [batch, keys]; 2: of all four axes.
     """
-    need(kind in (0, 1, 2), "a mask of another type")
-    need(mask.rank == {0: 2, 1: 2, 2: rank}[int(kind or 0)], "a mask of another rank")
+    need((kind, mask.rank) in ((0, 2), (1, 2), (2, 4)), "a mask of another type or rank")
     if mask.dtype != torch.bool:
         need(mask.dtype.is_floating_point, "a mask of whole numbers")
         mask = Value(make("ne", mask.node, as_scalar(0.0, mask.dtype)), mask.shape)
@@ -98,7 +97,7 @@ def _encoder_layer(
     gelu = "gelu_tanh" if device == "cuda" else "gelu"
     need(x.rank == 3 and x.shape[-1] == embed_dim, "the input's rank")
     need(x.dtype == out[1] and x.dtype in (torch.float32, torch.float64), "rounding to 16 bits")
-    masked = None if mask is None else _scores_mask(mask, mask_type)
+    masked = None if mask is None else _left_out(mask, mask_type)
 
     def attention(x: Value) -> Value:
         found = _attention(x, num_heads, qkv_weight, qkv_bias, masked)

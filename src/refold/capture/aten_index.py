@@ -57,7 +57,7 @@ def _gather(out: Out, x: Value, dim: int, index: Value, **unused: Any) -> Value:
     return result(picked(ids, x.node), out)
 
 
-def _call(target: str, out: Out, *args: Any, **kwargs: Any) -> Value:
+def _call(target: str, out: Out, *args: Any) -> Value:
     """A call of PyTorch. args: values, and what is not a value as it stands."""
     given = [a for a in args if isinstance(a, Value)]
     coded = iter(range(len(given)))
@@ -67,7 +67,7 @@ def _call(target: str, out: Out, *args: Any, **kwargs: Any) -> Value:
         out[1],
         target=target,
         args=tuple(("$", next(coded)) if isinstance(a, Value) else a for a in args),
-        kwargs=tuple(sorted(kwargs.items())),
+        kwargs=(),
         shapes=tuple(v.shape for v in given),
         index=None,
         rank=len(out[0]),
@@ -82,9 +82,8 @@ def _add_masked_rows(
     """Rows added where a mask is, as an embedding's gradient is in PyTorch 2.13."""
     index = _rows_of(out, x, indices, values)
     need(mask.dtype == torch.bool, "the mask's dtype")
-    size = x.shape[0]
     # what is masked may be no number of a row, and adds nothing to the one it becomes
-    rows = _call("aten.remainder.Scalar", (index.shape, index.dtype), index, size)
+    rows = _call("aten.remainder.Scalar", (index.shape, index.dtype), index, x.shape[0])
     added = make("where", mask.node, values.node, as_scalar(0.0, values.dtype))
     need(added.shape == values.node.shape, "a mask that is spread further")
     return _add_rows(out, x, rows, added)
@@ -97,7 +96,6 @@ def _put_rows(
     """The same without a mask, as it is in PyTorch 2.11."""
     need(accumulate, "elements that are replaced")
     index = _rows_of(out, x, indices, values)
-    need(index.dtype == torch.int64, "a mask, or another dtype of numbers")
     # numbers below zero count from the end
     kept = index.shape, index.dtype
     below = _call("aten.lt.Scalar", (index.shape, torch.bool), index, 0)
@@ -115,7 +113,7 @@ def _rows_of(out: Out, x: Value, indices: Sequence[Value | None], values: Value)
     need(values.shape == (*index.shape, *x.shape[1:]), "values that are spread")
     need(x.dtype == out[1] == values.dtype, "the dtype")
     need(x.dtype in (torch.float32, torch.float64), "sums in 16 bits")
-    need(index.dtype in (torch.int64, torch.int32), "the dtype of numbers")
+    need(index.dtype == torch.int64, "a mask, or numbers that scatter_add does not take")
     return index
 
 

@@ -95,6 +95,6 @@ RULES = (
             "What is spread over a mask, or a mask over values, is so without being expanded.",
             where=lambda m, x, y, shape, place=place: keeps_shape(place, shape, m, x, y),
         )
-        for place, name in enumerate(("by-expanded", "of-expanded", "or-expanded"))
+        for place, name in enumerate(("by-expanded", "of-expanded", "else-expanded"))
     ),
 )
