@@ -11,6 +11,7 @@ from refold.judge.draws.inputs import (
     resized,
     scalars,
     shapes,
+    two_valued,
 )
 from refold.judge.draws.layouts import (
     LAID,
@@ -65,4 +66,5 @@ __all__ = [
     "slices",
     "tensors",
     "twice",
+    "two_valued",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from random import Random
@@ -67,7 +68,7 @@ def shapes(
     inputs: list[Any], quick: bool, others: Iterable[int] = (), secret: Random | None = None
 ) -> Iterator[tuple[str, list[Any]]]:
     """Batches 0, 1, odd and +1, and ``others``; then every other dimension: one more, odd, and with
-    ``secret`` small ones, blocks of 64 and 256, and sizes that it draws."""
+    ``secret`` small ones, blocks of 64 and 256, other axes' sizes, and sizes that it draws."""
     all_tensors = tensors(inputs)
     if not all_tensors or all_tensors[0].dim() == 0:
         return
@@ -86,7 +87,7 @@ def shapes(
             if quick and several & set(dims):  # axes of one size, as of an image: some each
                 together = len(dims) > 1
                 small, blocks = ([3], blocks[:1]) if together else ([1], blocks[1:])
-            sizes += [*small, *blocks]
+            sizes += [*small, *blocks, *_square(inputs, dims, size)]
             sizes += secret.sample(range(2, max(_BLOCKS[0], size)), 1 if quick else 3)
         for new in dict.fromkeys(s for s in sizes if s != size):
             yield f"{name} = {new}", resized(inputs, size, new, iter(dims))
@@ -131,17 +132,26 @@ def dimensions(inputs: list[Any]) -> Iterator[tuple[str, list[tuple[int, int]], 
 def _blocks(inputs: list[Any], dims: list[tuple[int, int]], size: int) -> list[int]:
     """The size of a block of many kernels, and one more than that of a large one (of the small one
     where that is too much), and a long one of one axis alone; or twice the size."""
-    held = tensors(inputs)
-
-    def small(new: int) -> bool:
-        times = new / max(size, 1)
-        most = (held[i].numel() * times ** sum(j == i for j, _ in dims) for i, _ in dims)
-        return max(most) <= _SMALL
-
+    small = functools.partial(_small, inputs, dims, size)
     if size >= _BLOCKS[0]:
         return [2 * size] if small(2 * size) else []
     large = next((n + 1 for n in reversed(_BLOCKS) if small(n + 1)), 0)
     return [n for n in (_BLOCKS[0], large, _LONG if len(dims) == 1 else 0) if n and small(n)]
+
+
+def _small(inputs: list[Any], dims: list[tuple[int, int]], size: int, new: int) -> bool:
+    """Whether inputs are small whose axes have another size."""
+    held, times = tensors(inputs), new / max(size, 1)
+    most = (held[i].numel() * times ** sum(j == i for j, _ in dims) for i, _ in dims)
+    return max(most) <= _SMALL
+
+
+def _square(inputs: list[Any], dims: list[tuple[int, int]], size: int) -> list[int]:
+    """The sizes of other axes of the same tensor: who tells axes by their sizes takes one for
+    another then."""
+    shape = tensors(inputs)[dims[0][0]].shape
+    found = dict.fromkeys(n for n in reversed(shape) if n > 1)
+    return [n for n in found if n != size and _small(inputs, dims, size, n)][:_TENSORS]
 
 
 def scalars(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -214,3 +224,8 @@ def masks(held: list[torch.Tensor]) -> list[torch.Tensor]:
         there = torch.arange(size.numel()).flip(0).reshape(size) % 5 % 2 == 0
         found += [there, ~there]
     return found
+
+
+def two_valued(t: torch.Tensor) -> bool:
+    """Whether a tensor may be a mask: of two values, both of which it has unless it is boolean."""
+    return t.numel() > 1 and (t.dtype is torch.bool or len(set(t.reshape(-1).tolist())) == 2)

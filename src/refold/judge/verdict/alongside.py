@@ -92,7 +92,7 @@ def _raised(session: Session, life: Life, raised: dict[str, Any]) -> Iterator[Fa
         raise Starved(f"the candidate: {words}")
     if raised["type"] == "Missing":
         session.notes.append(f"{session.test}: {life.case}: not tried, {raised['message']}")
-    elif life.must:
+    elif life.must or (life.firm and life.steps[raised["step"]].get("label") == life.firm):
         yield session.fail(Status.CRASHED, life.case, f"raised {words}")
     elif life.quiet:
         session.notes.append(f"{session.test}: {life.case}: raised {words}")

@@ -40,7 +40,8 @@ class Life:
     """Steps, and what they need.
 
     inputs: by the names that the steps use. states: names of the session's states. must: whether
-    a raise is a failure. stamps: by label, what a disagreement there says instead of failing.
+    a raise is a failure. firm: the label of a call at which it is one, as those before were
+    answered. stamps: by label, what a disagreement there says instead of failing.
     instead: by such a label, another one whose answer of eager's it then has to be: what is neither
     is silently wrong.
     """
@@ -51,6 +52,7 @@ class Life:
     states: tuple[str, ...] = ("perturbed",)
     status: Status = Status.WRONG_MODE
     must: bool = False
+    firm: str = ""
     stamps: Mapping[str, str] = field(default_factory=dict)
     instead: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, dict[str, torch.Tensor]] = field(default_factory=dict)  # states of its own

@@ -110,6 +110,16 @@ def _accumulated(session: Session) -> Iterator[Life]:
         steps += [{"do": "look", "of": "g0", "label": "the first gradients, later"}]
         case = "gradients that the caller keeps"
         yield Life(case, tuple(steps), inputs(session), status=Status.MUTATES)
+        steps = [
+            *begin(),
+            _forward("y0", "x0"),
+            {"do": "backward", "of": "y0"},
+            _forward("y1", "x1"),
+        ]
+        steps += [{"do": "slopes", "of": "y1", "label": "what it gave", "names": names}]
+        steps += [{"do": "grads", "names": names, "label": "those that were there", "of": "y0"}]
+        case = "torch.autograd.grad where there are gradients"
+        yield Life(case, tuple(steps), inputs(session))
 
 
 def fits(session: Session) -> bool:
@@ -337,7 +347,7 @@ TESTS: tuple[Test, ...] = (
         "Gradients add up, to zeros, too; autograd.grad leaves them alone, and what it gave stays; "
         "weights may change between.",
         _accumulated,
-        14,
+        17,
     ),
     living(
         "inside a network",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +12,7 @@ import torch
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Test
+from refold.judge.tests.forms import optional
 from refold.judge.tests.lives.common import (
     OTHER_RANK,
     begin,
@@ -21,7 +20,6 @@ from refold.judge.tests.lives.common import (
     inputs,
     living,
     trained,
-    words,
 )
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
@@ -31,21 +29,12 @@ from refold.judge.wire.host import Raised
 from refold.judge.worker.steps import Step
 from refold.judge.worker.values import first
 
-_NONES, _MASKS = 4, 8
-_PAIRS = 6
 _PARTS = 3  # of a module, a secret choice, that have hooks
 _REFUSED = "whether it is refused"
 
 
-def parameters(session: Session) -> list[inspect.Parameter]:
-    """Of the reference's forward; none where it takes any number of arguments."""
-    found = list(inspect.signature(session.oracle.model.forward).parameters.values())
-    loose = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [] if any(p.kind in loose for p in found) else found
-
-
 def _keywords(session: Session) -> Iterator[Life]:
-    names = [p.name for p in parameters(session)][: len(session.inputs())]
+    names = [p.name for p in optional.parameters(session)][: len(session.inputs())]
     if len(names) < len(session.inputs()) or not names:
         return
     for case, start in (("all by keyword", 0), ("all but the first by keyword", 1)):
@@ -56,85 +45,14 @@ def _keywords(session: Session) -> Iterator[Life]:
     other: Step = {"do": "refuse", "inputs": "x0", "label": _REFUSED, "words": ["refold_unknown"]}
     stamps = {_REFUSED: "keywords that the reference refuses are taken"}
     yield Life("an unknown keyword", (*begin(), other), inputs(session, 1), stamps=stamps)
-    more = [*session.inputs(), *[None] * (1 + len(parameters(session)) - len(session.inputs()))]
+    yield from optional.by_name(session)
+    more = [
+        *session.inputs(),
+        *[None] * (1 + len(optional.parameters(session)) - len(session.inputs())),
+    ]
     stamps = {_REFUSED: "more arguments than the reference takes are taken"}
     other = {"do": "refuse", "inputs": "more", "label": _REFUSED}
     yield Life("one argument more", (*begin(), other), {"more": more}, stamps=stamps)
-
-
-def _optional(session: Session) -> Iterator[Life]:
-    found, given = parameters(session), session.inputs()
-    truth = session.truth(given).eager
-    if truth is None:
-        return
-    shapes = [*tensors(given), *tensors(truth.outputs)]
-    unlike = {(t.shape, t.dtype): t for t in shapes}
-    named, held = words(session), list(unlike.values())
-    others = {p.name: _others(p.default, held, named) for p in found}
-    for i, parameter in enumerate(found):
-        if parameter.default is inspect.Parameter.empty:
-            continue
-        values = others[parameter.name]
-        names = [p.name for p in found[: len(given)] if p.name != parameter.name]
-        kept = [v for p, v in zip(found, given, strict=False) if p.name != parameter.name]
-        for value in values:
-            said = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
-            by = [*names, parameter.name]
-            steps = [*begin(), call("y", words=by), {"do": "mode", "train": False}]
-            steps += [call("y in eval mode", words=by)]
-            given_so, case = {"x0": [*kept, value]}, f"{parameter.name} = {said}"
-            yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                forward = call("y", words=[*names, parameter.name], grad=True, want=True)
-                grads = {"do": "grads", "names": trained(session), "label": "gradients", "of": "y"}
-                back: list[Step] = [{"do": "backward", "of": "y"}, grads]
-                yield Life(f"gradients, {case}", (*begin(), forward, *back), given_so)
-        if i < len(given):
-            steps = [*begin(), call("y", words=names)]
-            case = f"{parameter.name} left out"
-            yield Life(case, tuple(steps), {"x0": kept}, status=Status.WRONG_CONTRACT)
-    yield from _two_optional(session, found, others)
-
-
-def _others(default: Any, unlike: list[torch.Tensor], said: list[str]) -> list[Any]:
-    """Other values than a default."""
-    if isinstance(default, str):
-        return [w for w in said if w != default]
-    if default is None:
-        return [*map(_other, unlike[:_NONES]), *draws.masks(unlike)[:_MASKS]]
-    if isinstance(default, bool):
-        return [not default]
-    if not isinstance(default, int | float):
-        return []
-    kind = type(default)
-    return list(dict.fromkeys(v for v in (2 * default + 1, kind(0), -default) if v != default))
-
-
-def _two_optional(
-    session: Session, found: list[inspect.Parameter], others: dict[str, list[Any]]
-) -> Iterator[Life]:
-    """Two optional arguments at once, each with the first other value that the reference takes."""
-    given = session.inputs()
-    held = dict(zip([p.name for p in found], given, strict=False))
-
-    def one(values: dict[str, Any], case: str) -> Life:
-        steps = (*begin(), call("y", words=[*(held | values)]))
-        every = {"x0": list((held | values).values())}
-        return Life(case, steps, every, status=Status.WRONG_CONTRACT)
-
-    taken = {}
-    for p in found:
-        for value in others[p.name] if p.default is not inspect.Parameter.empty else ():
-            if life.eager(session, one({p.name: value}, "")).raised is None:
-                taken[p.name] = value
-                break
-    for a, b in list(itertools.combinations(taken, 2))[:_PAIRS]:
-        yield one({a: taken[a], b: taken[b]}, f"{a} and {b}")
-
-
-def _other(t: torch.Tensor) -> torch.Tensor:
-    """Values of the same kind, not the same."""
-    return t.detach().cpu().flip(0) if t.dim() else t.detach().cpu().clone()
 
 
 def _containers(session: Session) -> Iterator[Life]:
@@ -349,16 +267,17 @@ TESTS: tuple[Test, ...] = (
     living(
         "keywords",
         "arguments taken by position alone",
-        "Arguments may be given by the reference's names; others are refused, or it is told.",
+        "Arguments, optional ones, too, may be given by the reference's names; others are refused, "
+        "or it is told.",
         _keywords,
-        3,
+        5,
     ),
     living(
         "optional arguments",
         "optional arguments that are taken and not used",
-        "Each optional argument given another value, a mask, a word of the reference's text for a "
-        "word, or left out; two at once; with gradients.",
-        _optional,
+        "Each optional argument given another value, a mask, what the module gave back, a word of "
+        "the reference's text for a word, or left out; two at once; with gradients.",
+        optional.derive,
         22,
     ),
     living(

@@ -225,24 +225,36 @@ def _frozen(session: Session) -> Iterator[Life]:
     yield Life("all frozen", tuple(steps), inputs(session), states, stale)
 
 
+def _each_way(names: list[str]) -> list[tuple[str, str]]:
+    """Each of four tensors in place, and two of them past PyTorch's count."""
+    return [*((n, "in place") for n in names[:4]), *((n, ".data.mul_") for n in names[:2])]
+
+
 def _everywhere(session: Session) -> Iterator[Life]:
-    """Weights are written between calls in other modes than no_grad's."""
+    """Weights are written between calls in other modes than no_grad's, past PyTorch's count, too:
+    that counts at the second call at the latest."""
     names = floating(session)
-    for how in ("inference", "autocast", "float64") if names else ():
-        options = {"cast": how} if how == "float64" else {"how": how}
+    for how in ("inference", "autocast", "float64", "gradients") if names else ():
+        options: dict[str, Any] = {"cast": how} if how == "float64" else {"how": how}
+        options = {"grad": True} if how == "gradients" else options
         steps = [*begin(False), call("first")]
         stamps, instead = {}, {}
         if how == "float64":
             steps += [{"do": "dtype", "to": how}]
-        for i, name in enumerate(("", *names[:4])):
+        for name, kind in (("", ""), *_each_way(names)):
             if name:
-                write = {"do": "write", "names": [name], "how": "in place", "factor": _FACTOR}
-                steps += [write]
-            label = f"after {name}" if name else "before"
+                write = {"do": "write", "names": [name], "how": kind, "factor": _FACTOR}
+                steps += (
+                    [write, call("soon", see=False, **options)]
+                    if kind in writes.UNCOUNTED
+                    else [write]
+                )
+            label = f"after {name}, {kind}" if name else "before"
             steps += [call(label, **options)]
             if how == "autocast":
-                steps += [call(f"without it, {i}")]
-                stamps[label], instead[label] = AUTOCAST, f"without it, {i}"
+                plain = f"without it, {len(steps)}"
+                steps += [call(plain)]
+                stamps[label], instead[label] = AUTOCAST, plain
         yield Life(
             how,
             tuple(steps),
@@ -340,10 +352,11 @@ TESTS: tuple[Test, ...] = (
     living(
         "weights in other modes",
         "casts and folds of inference_mode, of autocast, of float64",
-        "Weights written between calls under inference_mode, under autocast, in float64 count.",
+        "Weights written between calls under inference_mode, under autocast, in float64, with "
+        "gradients count; past PyTorch's count at the second call at latest.",
         _everywhere,
-        18,
-        lives=3,
+        44,
+        lives=4,
     ),
     living(
         "parts exchanged",

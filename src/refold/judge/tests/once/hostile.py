@@ -20,7 +20,7 @@ def run(session: Session) -> Iterator[Failure]:
     inputs = session.inputs()
     if not draws.has_floats(inputs):
         raise Skip("no floating inputs")
-    for case, change, finite in (*CASES, *_alone(inputs)):
+    for case, change, finite in (*CASES, *_alone(inputs), *_hidden(inputs)):
         changed = draws.mapped(inputs, change)
         found = list(session.check(case, changed))
         if found and not finite and session.finite_only:
@@ -91,7 +91,24 @@ def _alone(inputs: list[Any]) -> Iterator[tuple[str, Change, bool]]:
         yield f"one NaN, in floating input {number} alone", change, False
 
 
-_MOST_ALONE = 4  # inputs
+_MOST_ALONE = 4  # inputs, and those of two values
+
+
+def _hidden(inputs: list[Any]) -> Iterator[tuple[str, Change, bool]]:
+    """NaN wherever an input of two values, which may be a mask, has the one, or the other: what is
+    filled in there is no number times zero."""
+    found = [(i, t) for i, t in enumerate(draws.tensors(inputs)) if draws.two_valued(t)]
+    for i, mask in found[:_MOST_ALONE]:
+        for value in (mask.min(), mask.max()):
+            there = mask == value
+
+            def change(t: torch.Tensor, there: torch.Tensor = there) -> torch.Tensor:
+                if t.dim() <= there.dim() or t.shape[: there.dim()] != there.shape:
+                    return t
+                wide = there.reshape(*there.shape, *[1] * (t.dim() - there.dim()))
+                return t.masked_fill(wide, float("nan"))
+
+            yield f"NaN where input {i} is {value.item()}", change, False
 
 
 def _row(value: float) -> Change:

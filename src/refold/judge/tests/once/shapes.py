@@ -71,7 +71,7 @@ TEST = Test(
     "shapes",
     "one-shape kernels, skipped tails, numbers taken for constants, inputs changed at some sizes",
     "Batches of 0, 1, odd, one more, eight times as many and secret sizes, every dimension (one "
-    "more, small, 64, 257, secret, exchanged with the batch) and other numbers (zero, one, "
-    "negative) that the reference accepts.",
+    "more, small, 64, 257, secret, as large as another, exchanged with the batch) and other "
+    "numbers (zero, one, negative) that the reference accepts.",
     run,
 )

@@ -23,6 +23,7 @@ from refold.judge.wire.memory import at_most
 _FAR = (1e-30, 1e-24, 1e-12, 1e-6, 1e4, 1e6, 1e9, 1e19, 1e25)
 _SQUARES = 1e18  # above it, and below its reciprocal, float32 has no such square
 _LARGE = (1e4, 1e6, 1e8)
+_LARGER = 64.0
 _ROOM = 1 << 30  # bytes that a call may take because of the integers that it is given
 BEYOND = "outputs out of their type's range: other NaN and infinity beside them"
 _POWER = 2.0**-10  # of a row's scale: where eager errs by more, it has lost the values
@@ -92,6 +93,9 @@ def _signed(session: Session) -> Iterator[Failure]:
         case = f"weights of both signs ({name})"
         yield from session.check(case, given, state=name)
         yield from session.check(f"{case}, other mode", given, state=name, training=not mode)
+        # what comes off before a factor of the other sign leaves the range of exp in large inputs
+        large = draws.mapped(given, lambda t: t * _LARGER)
+        yield from _checked(session, f"{case}, inputs x {_LARGER:g}", large, state=name)
     if session.cases == before:
         raise Skip("the reference makes nothing finite of weights of both signs")
 
@@ -219,11 +223,7 @@ def _narrow(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _masks(session: Session) -> Iterator[Failure]:
     given = session.cut(session.file_inputs())
-    found = [
-        i
-        for i, t in enumerate(tensors(given))
-        if t.numel() > 1 and (t.dtype is torch.bool or len(set(t.reshape(-1).tolist())) == 2)
-    ]
+    found = [i for i, t in enumerate(tensors(given)) if draws.two_valued(t)]
     if not found:
         raise Skip("no input of two values")
     for at in found:
@@ -307,9 +307,9 @@ TESTS: tuple[Test, ...] = (
     Test(
         "signed state",
         "weights taken for positive",
-        "Every floating parameter of either sign.",
+        "Every floating parameter of either sign; under larger inputs, too.",
         _signed,
-        calls=4,
+        calls=6,
     ),
     Test(
         "far magnitudes",

@@ -1,0 +1,137 @@
+"""Lives of a module's optional arguments: each given, left out, by its name."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from refold.judge import draws
+from refold.judge.draws.trees import tensors
+from refold.judge.tests.lives.common import begin, call, trained, words
+from refold.judge.verdict import life
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Status
+from refold.judge.worker.steps import Step
+
+_NONES, _MASKS = 4, 8
+_PAIRS = 6
+_NAMED = "y by keyword"
+
+
+def parameters(session: Session) -> list[inspect.Parameter]:
+    """Of the reference's forward; none where it takes any number of arguments."""
+    found = list(inspect.signature(session.oracle.model.forward).parameters.values())
+    loose = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [] if any(p.kind in loose for p in found) else found
+
+
+def by_name(session: Session) -> Iterator[Life]:
+    """Who takes an optional argument by its place takes it by its name, too."""
+    found, given = parameters(session), session.inputs()
+    left = found[len(given) :]
+    values = [p.default for p in left]
+    if not left or not all(v is None or isinstance(v, bool | int | float | str) for v in values):
+        return
+    names = [p.name for p in left]
+    steps = [*begin(), call("y", "all"), call(_NAMED, "all", words=names)]
+    case, status = "optional ones by keyword", Status.WRONG_CONTRACT
+    yield Life(case, tuple(steps), {"all": [*given, *values]}, status=status, firm=_NAMED)
+
+
+def derive(session: Session) -> Iterator[Life]:
+    """Each optional argument given another value, or left out; two at once; with gradients."""
+    found, given = parameters(session), session.inputs()
+    truth = session.truth(given).eager
+    if truth is None:
+        return
+    shapes = [*tensors(given), *tensors(truth.outputs)]
+    unlike = {(t.shape, t.dtype): t for t in shapes}
+    named, held = words(session), list(unlike.values())
+    others = {p.name: _others(p.default, held, named) for p in found}
+    for p in found:
+        others[p.name] += _states(truth.outputs) if p.default is None else []
+    for i, parameter in enumerate(found):
+        if parameter.default is inspect.Parameter.empty:
+            continue
+        values = others[parameter.name]
+        names = [p.name for p in found[: len(given)] if p.name != parameter.name]
+        kept = [v for p, v in zip(found, given, strict=False) if p.name != parameter.name]
+        for value in values:
+            said = _said(value)
+            by = [*names, parameter.name]
+            steps = [*begin(), call("y", words=by), {"do": "mode", "train": False}]
+            steps += [call("y in eval mode", words=by)]
+            given_so, case = {"x0": [*kept, value]}, f"{parameter.name} = {said}"
+            yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                forward = call("y", words=[*names, parameter.name], grad=True, want=True)
+                grads = {"do": "grads", "names": trained(session), "label": "gradients", "of": "y"}
+                back: list[Step] = [{"do": "backward", "of": "y"}, grads]
+                yield Life(f"gradients, {case}", (*begin(), forward, *back), given_so)
+        if i < len(given):
+            steps = [*begin(), call("y", words=names)]
+            case = f"{parameter.name} left out"
+            yield Life(case, tuple(steps), {"x0": kept}, status=Status.WRONG_CONTRACT)
+    yield from _two_optional(session, found, others)
+
+
+def _others(default: Any, unlike: list[torch.Tensor], said: list[str]) -> list[Any]:
+    """Other values than a default."""
+    if isinstance(default, str):
+        return [w for w in said if w != default]
+    if default is None:
+        return [*map(_other, unlike[:_NONES]), *draws.masks(unlike)[:_MASKS]]
+    if isinstance(default, bool):
+        return [not default]
+    if not isinstance(default, int | float):
+        return []
+    kind = type(default)
+    return list(dict.fromkeys(v for v in (2 * default + 1, kind(0), -default) if v != default))
+
+
+def _states(outputs: Any) -> list[Any]:
+    """What a module gave back may be given to it, as a state is: the tuples and lists of tensors
+    among its outputs, in values of the same kind."""
+    if not isinstance(outputs, list | tuple):
+        return []
+    whole = outputs and all(isinstance(t, torch.Tensor) for t in outputs)
+    inner = [found for part in outputs for found in _states(part)]
+    return [*([draws.every(outputs, _other)] if whole else ()), *inner]
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"{len(value)} tensors"
+    return "a tensor" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _two_optional(
+    session: Session, found: list[inspect.Parameter], others: dict[str, list[Any]]
+) -> Iterator[Life]:
+    """Two optional arguments at once, each with the first other value that the reference takes."""
+    given = session.inputs()
+    held = dict(zip([p.name for p in found], given, strict=False))
+
+    def one(values: dict[str, Any], case: str) -> Life:
+        steps = (*begin(), call("y", words=[*(held | values)]))
+        every = {"x0": list((held | values).values())}
+        return Life(case, steps, every, status=Status.WRONG_CONTRACT)
+
+    taken = {}
+    for p in found:
+        for value in others[p.name] if p.default is not inspect.Parameter.empty else ():
+            if life.eager(session, one({p.name: value}, "")).raised is None:
+                taken[p.name] = value
+                break
+    for a, b in list(itertools.combinations(taken, 2))[:_PAIRS]:
+        yield one({a: taken[a], b: taken[b]}, f"{a} and {b}")
+
+
+def _other(t: torch.Tensor) -> torch.Tensor:
+    """Values of the same kind, not the same."""
+    return t.detach().cpu().flip(0) if t.dim() else t.detach().cpu().clone()
