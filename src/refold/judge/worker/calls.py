@@ -36,7 +36,7 @@ Tree = Any
 _weak: Any = StorageWeakRef
 _TORCH = str(Path(torch.__file__).parent)
 LARGE = 32 << 20  # bytes of a call's outputs, or of a state
-trim = getattr(ctypes.CDLL(None), "malloctrim", lambda _: 0)  # of the GNU C library
+trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)  # of the GNU C library
 
 
 class Calls:
