@@ -17,6 +17,7 @@ from refold.judge.rule import beside
 from refold.judge.rule.beside import Beside
 from refold.judge.rule.compare import compare, resolve
 from refold.judge.wire import memory
+from refold.judge.worker import calls
 
 ROWS, WIDTH = 2048, 32768
 SIZE = ROWS * WIDTH * 4  # bytes of an output: 256 MiB
@@ -182,3 +183,8 @@ def test_integers_that_say_how_much_memory_it_takes(tmp_path: Path) -> None:
     copy.write_text(reference.read_text().replace("class Model(", "class ModelNew("))
     verdict = judge(reference, copy, quick=True, only="far ids", timing=False, device="cpu")
     assert verdict.failures == () and verdict.assumptions == ()
+
+
+def test_a_worker_gives_freed_memory_back() -> None:
+    if "glibc" in str(os.confstr("CS_GNU_LIBC_VERSION")):  # elsewhere there is no such function
+        assert calls.trim.__name__ == "malloc_trim"

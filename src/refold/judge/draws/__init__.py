@@ -15,6 +15,7 @@ from refold.judge.draws.inputs import (
 )
 from refold.judge.draws.layouts import (
     LAID,
+    TOGETHER,
     axes,
     bedded,
     layouts,
@@ -39,6 +40,7 @@ __all__ = [
     "CHANGED",
     "LAID",
     "SCALES",
+    "TOGETHER",
     "all_finite",
     "alone",
     "axes",

@@ -48,6 +48,32 @@ def slices(inputs: list[Any]) -> list[Any]:
     return [every(v, lambda _: made[next(numbers)]) for v in inputs]
 
 
+def overlaid(inputs: list[Any]) -> list[Any]:
+    """Two tensors of one shape that begin at one address, the second in steps of two; nothing where
+    there are no two. Values of the first become the second's; done twice it is as done once."""
+    held = tensors(inputs)
+    made, seen = dict(enumerate(held)), dict[Any, int]()
+    for i, t in enumerate(held):
+        if t.dim() and t.numel() > 1:
+            seen.setdefault((t.shape, t.dtype), i)
+    for j, t in enumerate(held):
+        i = seen.get((t.shape, t.dtype), j)
+        if i != j and made[i] is held[i]:
+            whole = torch.cat([held[i].reshape(-1), t.reshape(-1)])
+            whole[::2] = t.reshape(-1)
+            made |= {i: whole[: t.numel()].view(t.shape), j: whole[::2].view(t.shape)}
+    if all(made[i] is t for i, t in enumerate(held)):
+        return []
+    numbers = iter(range(len(held)))
+    return [every(v, lambda _: made[next(numbers)]) for v in inputs]
+
+
+TOGETHER: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "slices of one tensor": slices,
+    "tensors that begin at one address": overlaid,
+}
+
+
 def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     """The same values under other strides and offsets; ``expanded`` has other values."""
 

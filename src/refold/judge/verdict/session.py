@@ -284,15 +284,15 @@ class Session(Truths):
         slot: str = "x",
         put: bool = True,
         shared: bool = False,
-        sliced: bool = False,
+        together: str = "",
         **options: Any,
     ) -> dict[str, Any]:
-        """One call of the candidate; options as in `worker.Worker.do_call`. ``shared``: what is
-        one tensor in ``inputs`` is one for the candidate, too; ``sliced``: see `draws.slices`."""
+        """One call of the candidate; options as in `worker.Worker.do_call`. ``shared``: one tensor
+        in ``inputs`` is one for the candidate, too; ``together``: see `draws.TOGETHER`."""
         host = self.enter(state, training)
         first = draws.firsts(inputs) if shared else []
         if put:
-            given = {"slot": slot, "inputs": inputs, "first": first, "sliced": sliced}
+            given = {"slot": slot, "inputs": inputs, "first": first, "together": together}
             host.request("put", self._patience(), **given)
         reply: dict[str, Any] = host.request(
             "call", self._patience(), slot=slot, seed=self.seed + 7, **options

@@ -55,13 +55,14 @@ class Calls:
         inputs: list[Any],
         bed: float | None = None,
         first: Sequence[int] = (),
-        sliced: bool = False,
+        together: str = "",
     ) -> None:
         """New storage for a set of inputs; with ``bed``, between guard bands of that value; with
-        ``first``, the tensor of that number instead of each; ``sliced``: as slices of one."""
+        ``first``, the tensor of that number instead of each; ``together``: in one memory, in one of
+        the ways of `draws.TOGETHER`."""
         fresh = [moved(v, self.device) for v in inputs]
         fresh = draws.joined(fresh, list(first)) if first else fresh
-        fresh = draws.slices(fresh) if sliced else fresh
+        fresh = draws.TOGETHER[together](fresh) if together else fresh
         self.slots[slot] = fresh if bed is None else [draws.bedded(v, bed) for v in fresh]
 
     def do_write(self, slot: str, inputs: list[Any], counted: bool = True) -> None:

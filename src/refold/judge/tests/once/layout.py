@@ -18,15 +18,17 @@ def run(session: Session) -> Iterator[Failure]:
         raise Skip("no tensors among the inputs")
     for case, inputs in draws.layouts(session.inputs()):
         yield from session.check(case, inputs)
-    truth = session.truth(session.inputs())
-    if draws.slices(session.inputs()) and truth.eager is not None and not truth.eager.changed:
-        yield from session.check("slices of one tensor", session.inputs(), sliced=True)
+    for together, lay in draws.TOGETHER.items():
+        inputs = lay(session.inputs())
+        truth = session.truth(inputs) if inputs else None
+        if truth is not None and truth.eager is not None and not truth.eager.changed:
+            yield from session.check(together, inputs, together=together)
 
 
 TEST = Test(
     "layout",
     "strides, offsets and alignment ignored",
-    "Transposed, sliced, expanded, overlapping and misaligned inputs, images with channels last "
-    "and slices of one tensor give the same answers.",
+    "Transposed, sliced, expanded, overlapping and misaligned inputs, images with channels last, "
+    "slices of one tensor and tensors that begin at one address give the same answers.",
     run,
 )
