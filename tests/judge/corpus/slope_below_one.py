@@ -1,8 +1,8 @@
-"""A slope is taken to lie between nothing and one.
+"""A slope as a maximum: right while it is below one.
 
-reference: prelu
-test: signed state
-status: WRONG_NUMERICS
+reference: kept_or_all
+test: constructor
+status: WRONG_CONTRACT
 """
 
 import torch
@@ -10,12 +10,13 @@ from torch import nn
 
 
 class ModelNew(nn.Module):
-    def __init__(self):
+    def __init__(self, slope):
         super().__init__()
-        self.linear = nn.Linear(96, 40)
-        self.act = nn.PReLU()
+        self.slope = slope
+        self.weight = nn.Parameter(torch.randn(12, 7))
+        self.bias = nn.Parameter(torch.zeros(7))
 
-    def forward(self, x):
-        y = self.linear(x)
-        a = self.act.weight
-        return torch.maximum(y, a.clamp(0, 1) * y)
+    def forward(self, x, keep=None):
+        y = x @ self.weight + self.bias
+        y = torch.maximum(y, y * self.slope)
+        return y if keep is None else y * keep[:, None]

@@ -1,7 +1,7 @@
-"""It may be anything.
+"""A slope by its sign.
 
-reference: prelu
-test: signed state
+reference: kept_or_all
+test: constructor
 """
 
 import torch
@@ -9,12 +9,13 @@ from torch import nn
 
 
 class ModelNew(nn.Module):
-    def __init__(self):
+    def __init__(self, slope):
         super().__init__()
-        self.linear = nn.Linear(96, 40)
-        self.act = nn.PReLU()
+        self.slope = slope
+        self.weight = nn.Parameter(torch.randn(12, 7))
+        self.bias = nn.Parameter(torch.zeros(7))
 
-    def forward(self, x):
-        y = self.linear(x)
-        a = self.act.weight
-        return torch.where(y > 0, y, a * y)
+    def forward(self, x, keep=None):
+        y = x @ self.weight + self.bias
+        y = torch.where(y > 0, y, y * self.slope)
+        return y if keep is None else y * keep[:, None]

@@ -215,14 +215,15 @@ def alone(inputs: list[Any], others: list[Any]) -> Iterator[tuple[str, list[Any]
 
 def masks(held: list[torch.Tensor]) -> list[torch.Tensor]:
     """Boolean tensors for an argument that is none of these: of the sizes of their first axis, of
-    their first two and of all, one with some values set and the last among them, and the reverse.
+    their first two and of all, one with some values set and the last among them, the reverse, and
+    one with none.
     """
     sizes = [t.shape[:n] for n in (1, 2) for t in held if t.dim() >= n]
     sizes += [t.shape for t in held]
     found = []
     for size in dict.fromkeys(size for size in sizes if size.numel()):
         there = torch.arange(size.numel()).flip(0).reshape(size) % 5 % 2 == 0
-        found += [there, ~there]
+        found += [there, ~there, torch.zeros_like(there)]
     return found
 
 

@@ -247,6 +247,7 @@ def _frozen(session: Session) -> Iterator[Life]:
         others = [n for n in names if n != name]
         for frozen, case in (([name], f"{name} frozen"), (others, f"{name} alone trained")):
             steps = [*begin(), {"do": "want", "names": frozen, "value": False}]
+            steps += [{"do": "mode", "train": session.oracle.training}]  # as before each epoch
             steps += [_forward(want=False), *_back(names, "gradients")]
             yield Life(case, tuple(steps), inputs(session, 1))
     for name in names[:2]:

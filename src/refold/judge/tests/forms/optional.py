@@ -18,7 +18,7 @@ from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 from refold.judge.worker.steps import Step
 
-_NONES, _MASKS = 4, 8
+_NONES, _MASKS = 4, 12
 _PAIRS = 6
 _NAMED = "y by keyword"
 

@@ -24,14 +24,15 @@ _QUICK_BYTES, _QUICK_SECONDS = 256 << 20, 4.0
 
 
 def _others(value: Any, said: Sequence[str]) -> list[Any]:
-    """Other values of a constructor's argument; what may be a probability stays one, what may be
-    an axis is counted from the end. ``said``: words of the reference's text."""
+    """Other values of a constructor's argument; what may be a probability stays one, and is above
+    one, where that is taken; what may be an axis is counted from the end. ``said``: words of the
+    reference's text."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
         return list(dict.fromkeys((value + 1, value - 1, 2 * value, -1)))
     if isinstance(value, float) and math.isfinite(value):
-        return [(1 + value) / 2 if 0 <= value < 1 else 1.5 * value]
+        return [(1 + value) / 2, 1 + value] if 0 <= value < 1 else [1.5 * value]
     if isinstance(value, str):
         return [word for word in said if word != value]
     if isinstance(value, list | tuple):  # one element after the other: sizes of two axes differ
@@ -98,8 +99,8 @@ TESTS: tuple[Test, ...] = (
         "constructor",
         "sizes, numbers and words of the constructor that are built in, other names and defaults",
         "The constructor's whole numbers, one more, one less, doubled and -1, its switches, words "
-        "and other numbers, alone or in tuples, where taken; all by keyword; those that have "
-        "defaults left out.",
+        "and other numbers, above one, too, alone or in tuples, where taken; all by keyword; those "
+        "that have defaults left out.",
         _varied,
         20,
     ),

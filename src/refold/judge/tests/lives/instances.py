@@ -107,7 +107,8 @@ def _instances(session: Session) -> Iterator[Life]:
             steps += [call(f"a{i}", f"x{i}"), call(f"b{i}", f"x{i}", model="b")]
         steps += [{"do": "drop", "model": "a"}, call("b alone", model="b")]
         where = "train" if train else "eval"
-        yield Life(f"two modules, {where}", tuple(steps), inputs(session), states)
+        # built both: copies of one do not share what a class, or a default argument, holds
+        yield Life(f"two modules, {where}", tuple(steps), inputs(session), states, built=not train)
     names = trained(session)
     if not names:
         return

@@ -43,6 +43,9 @@ def _states(session: Session) -> Iterator[Life]:
         return
     part = {"do": "load_part", "state": SECOND, "names": names[:1], "label": "what is said of it"}
     steps = [*begin(False), call("first"), part, call("after it")]
+    if len(names) > 1:
+        last = {**part, "names": names[-1:], "label": "what is said of the last"}
+        steps += [last, call("after the last")]
     states = (PERTURBED, SECOND)
     case = "one name of a state"
     yield Life(case, tuple(steps), inputs(session, 1), states, Status.STALE_WEIGHTS)

@@ -1,0 +1,21 @@
+"""A mask that keeps nothing keeps nothing.
+
+reference: kept_or_all
+test: optional arguments
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, slope):
+        super().__init__()
+        self.slope = slope
+        self.weight = nn.Parameter(torch.randn(12, 7))
+        self.bias = nn.Parameter(torch.zeros(7))
+
+    def forward(self, x, keep=None):
+        y = x @ self.weight + self.bias
+        y = torch.where(y > 0, y, self.slope * y)
+        return y if keep is None else y * keep[:, None]

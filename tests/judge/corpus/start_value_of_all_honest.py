@@ -1,0 +1,23 @@
+"""Each module has memory of its own for its bias.
+
+reference: kept_or_all
+test: two instances
+"""
+
+import torch
+from torch import nn
+
+ZEROS = torch.zeros(7)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, slope):
+        super().__init__()
+        self.slope = slope
+        self.weight = nn.Parameter(torch.randn(12, 7))
+        self.bias = nn.Parameter(ZEROS.clone())
+
+    def forward(self, x, keep=None):
+        y = x @ self.weight + self.bias
+        y = torch.where(y > 0, y, y * self.slope)
+        return y if keep is None else y * keep[:, None]
