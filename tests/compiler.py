@@ -35,11 +35,11 @@ OPTIMIZE = "REFOLD_TEST_OPTIMIZE"  # takes the place of -O3; empty: nothing is r
 PARTS = "REFOLD_TEST_PARTS"  # set: two units stay two
 WORTH_IT = 3  # precompiling takes as long as reading them two or three times
 REAL = "c++"
-# headers that a source reads only if it defines one of these
-SELDOM = {"#include <ATen/cpu/vec/vec.h>": ("#define RF_REAL double", "#define RF_VECTORS")}
-# headers that cost a source next to nothing behind PyTorch's, which include most of what they do:
-# without them what has threads of its own and what has none read one precompiled header
-CHEAP = tuple(f"#include <{h}>" for h in ("sys/mman.h", "atomic", "cstdlib", "memory", "thread"))
+# headers that a source reads only if it defines one of these, or where it cannot do without
+SELDOM: dict[str, tuple[str, ...]] = {
+    "#include <ATen/cpu/vec/vec.h>": ("#define RF_REAL double", "#define RF_VECTORS"),
+    "#include <ATen/Parallel.h>": (),
+}
 INDUCTOR = "TORCH_INDUCTOR_CPP_WRAPPER"  # each file that torch.compile writes is compiled with it
 LINKERS = ("mold", "gold")  # faster than the usual one, which takes a fifth of such a compilation
 
@@ -62,9 +62,7 @@ def includes(source: str) -> str:
     order."""
     found = re.findall(r"(?m)^#(?:include <[^>]*>|define PY_SSIZE_T_CLEAN)$", source)
     lines = [f for f in dict.fromkeys(found) if any(d in source for d in SELDOM.get(f, ("",)))]
-    if any(line.startswith("#include <ATen/") for line in lines):
-        lines = [line for line in lines if line not in CHEAP]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in lines if not line.endswith("intrin.h>"))
 
 
 def source_of(arguments: Sequence[str]) -> Path | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sysconfig
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,9 +14,18 @@ from torch import nn
 
 import compiler
 import refold
+from captures import captured_once, drawn
+from refold.codegen.cpp import beside
+from refold.emit.source import source_of
 from refold.runtime.library import _refold_compiled_cpp, _refold_ran
+from test_models import written
 
 Popen = subprocess.Popen
+
+
+def kernel_of(family, effort, shared, name="product"):
+    cpp = SimpleNamespace(effort=effort, shared=shared)
+    return SimpleNamespace(group=SimpleNamespace(family=family), cpp=cpp, name=name)
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +107,31 @@ def test_commands_run_side_by_side_and_all_end(tmp_path):
     with pytest.raises(OSError):
         _refold_ran([[str(tmp_path / "nothing")]])
     assert subprocess.run(["true"], check=True).returncode == 0
+
+
+def test_floats_read_no_header_that_takes_longer_than_kernels(tmp_path):
+    """Of PyTorch one list of settings, and of the processor's what is used of them."""
+    with captured_once():
+        _, result = written(*drawn("Mlp", torch.float32), "cpu")
+    source = source_of(result.text)
+    assert source is not None
+    (tmp_path / "x.cpp").write_text(source.text)
+    folders = f"{os.path.dirname(torch.__file__)}/include", sysconfig.get_path("include")
+    told = ["-std=c++17", "-fopenmp", "-mavx2", "-mfma", "-DCPU_CAPABILITY_AVX2", "-M"]
+    listed = subprocess.run(
+        ["g++", *told, "-DTORCH_EXTENSION_NAME=x", *(f"-isystem{f}" for f in folders), "x.cpp"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert [f for f in listed if "/ATen/" in f or "/c10/" in f] == [f"{folders[0]}/ATen/Config.h"]
+    assert not any(f.endswith(("/immintrin.h", "/avx512fintrin.h", "/thread")) for f in listed)
+
+
+def test_two_compilers_have_about_as_much_to_do():
+    each = [kernel_of("matmul", 4, 22)] + [kernel_of("columns", 9, 0, f"{i}") for i in range(6)]
+    aside = beside(each)
+    assert 2 <= len(aside) <= 3
+    assert not beside([kernel_of("rows", 4, 0, "one"), kernel_of("rows", 4, 0, "two")])
+    assert beside([kernel_of("convolution", 20, 0, "one"), kernel_of("convolution", 20, 0, "two")])

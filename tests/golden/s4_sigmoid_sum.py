@@ -135,10 +135,10 @@ _REFOLD_HEADERS = r"""
 // Run: a kernel from Python.
 //
 //   RF_KERNEL(name, (parameters), call)   a function of Python that runs the call without the interpreter's lock
-//   RF_PRODUCT(...)                       the same of a product, which takes the compiler longest
+//   RF_BESIDE(...), RF_PRODUCT(...)       the same, but for where it is compiled
 //
-// A file with products may be compiled as two units side by side: RF_UNIT is 0 in one, with products of many rows, and
-// 1 in the other, with products of few rows and all other kernels. Where it is not defined, one compiler reads all.
+// A file may be compiled as two units side by side. RF_UNIT is 0 in one, with RF_KERNEL and what follows a product, and
+// 1 in the other, with RF_BESIDE and what all products share. Where it is not defined, one compiler reads all.
 #include <Python.h>
 
 #include <new>
@@ -167,12 +167,15 @@ template <class F> static PyObject* rf_run(F f) {
   RF_METHOD(name, name##_called)
 #ifndef RF_UNIT
 #define RF_KERNEL RF_WHOLE
+#define RF_BESIDE RF_WHOLE
 #define RF_PRODUCT RF_WHOLE
 #elif RF_UNIT == 0
-#define RF_KERNEL(...)
+#define RF_KERNEL RF_WHOLE
+#define RF_BESIDE(...)
 #define RF_PRODUCT RF_WHOLE
 #else
-#define RF_KERNEL RF_WHOLE
+#define RF_KERNEL(...)
+#define RF_BESIDE RF_WHOLE
 #define RF_PRODUCT(name, parameters, ...) [[gnu::used]] static void name##_of parameters { __VA_ARGS__; }
 #endif
 
@@ -186,9 +189,9 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/monoid.h>
 
-// <cpu/columns.h>
-
 // <cpu/parallel.h>
+
+// <cpu/columns.h>
 
 // <cpu/gemm.h>
 
@@ -205,14 +208,14 @@ _REFOLD_NAME = "refold_cpu_HASH"
 # hidden: two modules may have functions of one name, the loader would take one for both;
 # off: what is computed twice has the same bits twice (kernels fuse where they say fmadd)
 _REFOLD_FLAGS = [
-    "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden"
+    "-O3", "-std=c++17", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden"
 ]
 # what more the compiler is told for processors of each kind, by PyTorch's names, the best first
 _REFOLD_LEVELS = {
     "AVX512": "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c"
     " -DCPU_CAPABILITY=AVX512 -DCPU_CAPABILITY_AVX512",
     "AVX2": "-mavx2 -mfma -mf16c -DCPU_CAPABILITY=AVX2 -DCPU_CAPABILITY_AVX2",
-    "DEFAULT": "",
+    "DEFAULT": "-std=c++20",
 }
 
 

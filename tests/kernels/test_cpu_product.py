@@ -81,7 +81,7 @@ def module(level: str, bodies: str, defines: list[str], needed: list[str]) -> An
     scope: dict = {**vars(built), **vars(library)} | {"_REFOLD_SOURCE": f"\n{text}\n"}
     del scope["__file__"]
     with mock.patch("torch.backends.cpu.get_cpu_capability", lambda: level):
-        exec(render("cpu.py.jinja", extension=name, parts=1), scope)
+        exec(render("cpu.py.jinja", extension=name, parts=1, standard="c++20"), scope)
         kernels, problem = scope["_refold_build"]()
     assert problem is None, problem
     return kernels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from refold.codegen.kernel import Form, GroupKernel, macro
@@ -13,17 +14,34 @@ from refold.plan import Group
 @dataclass(frozen=True)
 class Cpp:
     """A family's template for the CPU. header: its file. run: the C++ call that runs {body}.
-    entry: the macro of run.h by which Python calls it: RF_PRODUCT of what is in both parts where
-    two compilers work side by side."""
+    effort: what a kernel takes the compiler, in tenths of a second. shared: the same of what all
+    of the family's have in common and a part of the file of its own may hold; 0: nothing."""
 
     header: str
     run: str
-    entry: str = "RF_KERNEL"
+    effort: int = 4
+    shared: int = 0
 
-    @property
-    def parts(self) -> int:
-        """In how many parts a file with such a kernel may be compiled."""
-        return 2 if self.entry == "RF_PRODUCT" else 1
+
+BINDING = 4  # what Python's side of a file takes the compiler, as `effort` has it
+WORTH_IT = 12  # what headers take a second compiler, and a little
+
+
+def beside(kernels: Sequence[CppKernel]) -> frozenset[str]:
+    """Names of the kernels that a second compiler reads, so that two end at about the same time.
+    Empty where one compiler alone is as fast."""
+    shared = sum({k.group.family: k.cpp.shared for k in kernels}.values())
+    first, second = BINDING + sum(k.cpp.effort for k in kernels if k.cpp.shared), shared
+    found = set[str]()
+    for k in sorted(kernels, key=lambda k: -k.cpp.effort):  # the largest first
+        if k.cpp.shared:
+            continue
+        if second < first:
+            found.add(k.name)
+            second += k.cpp.effort
+        else:
+            first += k.cpp.effort
+    return frozenset(found if shared or second >= WORTH_IT else ())
 
 
 class CppKernel(GroupKernel):
@@ -37,11 +55,12 @@ class CppKernel(GroupKernel):
         """What the template reads itself: the sides of a product."""
         return self.group.sides if self.group.is_product else ()
 
-    def entry(self) -> str:
-        """The function by which Python calls the kernel."""
+    def entry(self, beside: bool = False) -> str:
+        """The function by which Python calls the kernel. beside: see the function above."""
         sides = list(zip(map(self.pointer, self.sides()), ("a", "w"), strict=False))
         called = f"rf::{self.cpp.run.format(body=self.sized())}"
-        return macro(self.cpp.entry, self.name, self.parameters(sides), called)
+        kind = "RF_PRODUCT" if self.cpp.shared else "RF_BESIDE" if beside else "RF_KERNEL"
+        return macro(kind, self.name, self.parameters(sides), called)
 
     def call(self, scope: Scope) -> list[str]:
         """The statement of emitted Python that runs the kernel."""

@@ -19,6 +19,7 @@ FAMILY = Family(
     cpp=Cpp(
         "convolution.h",
         "convolution({body}, a, w, count, image_deep, image_high, image_wide, width)",
+        20,
     ),
     cuda=CudaConvolution,
     charges=charges,

@@ -5,32 +5,79 @@
 // next task when they are free, so that one the machine holds up delays nobody. The pool is
 // PyTorch's own: torch.set_num_threads holds.
 #pragma once
-#include <ATen/Parallel.h>
+#include <ATen/Config.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <new>
-#include <thread>
 
 #include "lanes.h"
 
+#if AT_PARALLEL_OPENMP && defined(_OPENMP)
+#include <omp.h>
+namespace at {
+int get_num_threads();  // what libtorch_cpu exports. Its header takes the compiler as long as many kernels
+bool in_parallel_region();
+}  // namespace at
+
 namespace rf {
+
+// Runs run(of, from, to) for shares of [begin, end), as at::parallel_for has it: each share is of at least `grain`, the
+// last aside; what a share throws comes here when all are done.
+[[gnu::noinline, gnu::noclone]] inline void run_shares(long begin, long end, long grain, const void* of,
+                                         void (*run)(const void*, long, long)) {
+  const long count = end - begin;
+  if (count <= 0) return;
+  if (count <= grain || count == 1 || at::in_parallel_region() || at::get_num_threads() <= 1) return run(of, begin, end);
+  std::atomic_flag failed = ATOMIC_FLAG_INIT;
+  std::exception_ptr thrown;
+#pragma omp parallel
+  {
+    const long most = omp_get_num_threads();  // as many as there are: asked for fewer, the pool is made anew
+    const long shares = grain > 0 ? std::min(most, (count + grain - 1) / grain) : most;
+    const long share = (count + shares - 1) / shares, from = begin + omp_get_thread_num() * share;
+    if (from < end) {
+      try {
+        run(of, from, std::min(end, from + share));
+      } catch (...) {
+        if (!failed.test_and_set()) thrown = std::current_exception();
+      }
+    }
+  }
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+}  // namespace rf
+#else
+#include <ATen/Parallel.h>
+namespace rf {
+
+[[gnu::noinline, gnu::noclone]] inline void run_shares(long begin, long end, long grain, const void* of,
+                                         void (*run)(const void*, long, long)) {
+  at::parallel_for(begin, end, grain, [&](long from, long to) { run(of, from, to); });
+}
+
+}  // namespace rf
+#endif
+
+namespace rf {
+
+// Runs f(from, to) for shares. f is called by its address: what runs it is compiled once for all kernels.
+template <class F> void parallel_for(long begin, long end, long grain, const F& f) {
+  run_shares(begin, end, grain, &f, [](const void* of, long from, long to) { (*static_cast<const F*>(of))(from, to); });
+}
 
 constexpr long round_up(long n, long to) { return (n + to - 1) / to * to; }
 constexpr long pieces(long n, long of) { return (n + of - 1) / of; }
 
 // Runs f(task, per_thread) for every task; `per_thread` is what make() gives each thread before its first task.
 template <class Make, class F> void run_tasks(long tasks, long threads, Make make, F f) {
-  if (tasks <= 0) return;
-  if (threads <= 1 || tasks == 1) {
-    auto per_thread = make();
-    for (long t = 0; t < tasks; t++) f(t, per_thread);
-    return;
-  }
   std::atomic<long> next{0};
-  at::parallel_for(0, std::min(tasks, threads), 1, [&](long, long) {
+  parallel_for(0, std::min(tasks, std::max(threads, 1L)), 1, [&](long, long) {
     auto per_thread = make();
     for (long t = next++; t < tasks; t = next++) f(t, per_thread);
   });
@@ -39,17 +86,13 @@ template <class Make, class F> void run_tasks(long tasks, long threads, Make mak
 // The same, where g(task, per_thread) for `after` more tasks needs all of f(task) to be done.
 template <class F, class Make, class G>
 void run_tasks(long before, F f, long after, long threads, Make make, G g) {
-  if (threads <= 1) {
-    for (long t = 0; t < before; t++) f(t);
-    return run_tasks(after, 1, make, g);
-  }
   std::atomic<long> next{0}, done{0}, next_after{0};
-  at::parallel_for(0, threads, 1, [&](long, long) {
+  parallel_for(0, std::max(threads, 1L), 1, [&](long, long) {
     for (long t = next++; t < before; t = next++) f(t), done++;
     auto per_thread = make();
     // two regions would cost twice the time that threads take to start and to meet
     for (long spins = 0; done < before; spins++)
-      if (spins > 1000) std::this_thread::yield();
+      if (spins > 1000) sched_yield();
     for (long t = next_after++; t < after; t = next_after++) g(t, per_thread);
   });
 }

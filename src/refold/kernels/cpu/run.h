@@ -1,10 +1,10 @@
 // Run: a kernel from Python.
 //
 //   RF_KERNEL(name, (parameters), call)   a function of Python that runs the call without the interpreter's lock
-//   RF_PRODUCT(...)                       the same of a product, which takes the compiler longest
+//   RF_BESIDE(...), RF_PRODUCT(...)       the same, but for where it is compiled
 //
-// A file with products may be compiled as two units side by side: RF_UNIT is 0 in one, with products of many rows, and
-// 1 in the other, with products of few rows and all other kernels. Where it is not defined, one compiler reads all.
+// A file may be compiled as two units side by side. RF_UNIT is 0 in one, with RF_KERNEL and what follows a product, and
+// 1 in the other, with RF_BESIDE and what all products share. Where it is not defined, one compiler reads all.
 #pragma once
 #include <Python.h>
 
@@ -34,11 +34,14 @@ template <class F> static PyObject* rf_run(F f) {
   RF_METHOD(name, name##_called)
 #ifndef RF_UNIT
 #define RF_KERNEL RF_WHOLE
+#define RF_BESIDE RF_WHOLE
 #define RF_PRODUCT RF_WHOLE
 #elif RF_UNIT == 0
-#define RF_KERNEL(...)
+#define RF_KERNEL RF_WHOLE
+#define RF_BESIDE(...)
 #define RF_PRODUCT RF_WHOLE
 #else
-#define RF_KERNEL RF_WHOLE
+#define RF_KERNEL(...)
+#define RF_BESIDE RF_WHOLE
 #define RF_PRODUCT(name, parameters, ...) [[gnu::used]] static void name##_of parameters { __VA_ARGS__; }
 #endif

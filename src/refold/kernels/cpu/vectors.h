@@ -8,7 +8,20 @@
 #pragma once
 #if !defined(RF_REAL) && !defined(RF_VECTORS) && __has_include(<sleef.h>) && \
     (defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2))
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__INTEL_COMPILER) && !defined(__NVCOMPILER)
+#define _IMMINTRIN_H_INCLUDED  // GCC refuses what is in it by itself; all of it takes as long as a kernel
+#include <smmintrin.h>
+#include <avxintrin.h>
+#include <avx2intrin.h>
+#include <fmaintrin.h>
+#if defined(CPU_CAPABILITY_AVX512)
+#include <avx512fintrin.h>
+#include <avx512dqintrin.h>
+#endif
+#undef _IMMINTRIN_H_INCLUDED
+#else
 #include <immintrin.h>
+#endif
 
 #include <utility>
 

@@ -11,9 +11,8 @@
 // Lanes are places next to each other. A task is one block of them, which all passes find in the cache: a few vectors, so
 // that what is read of a channel is some whole cache lines. Values are added in an order that depends on `count` alone.
 #pragma once
-#include <ATen/Parallel.h>
-
 #include "monoid.h"
+#include "parallel.h"
 
 namespace rf {
 
@@ -96,7 +95,7 @@ template <class Body> void channels(const Body& body, long outer, long count, lo
   constexpr long kWide = kVectors * kLanes;
   const long blocks = (width + kWide - 1) / kWide;
   const long grain = std::max(1L, 8192 / std::max(count * kWide, 1L));
-  at::parallel_for(0, outer * blocks, grain, [&](long begin, long end) {
+  parallel_for(0, outer * blocks, grain, [&](long begin, long end) {
     for (long task = begin; task < end; task++) {
       const long slice = task / blocks, last = std::min(width, (task % blocks + 1) * kWide);
       long j = task % blocks * kWide;

@@ -9,11 +9,10 @@
 // A task is one block of columns of one slice, cut into chunks of rows of a fixed length, so results
 // do not depend on the number of threads. Where columns are few, threads take chunks of rows.
 #pragma once
-#include <ATen/Parallel.h>
-
 #include <vector>
 
 #include "monoid.h"
+#include "parallel.h"
 
 namespace rf {
 
@@ -95,7 +94,7 @@ void reduce_columns(const Body& body, long outer, long count, long width, typena
   std::vector<State> partial(by_column ? 0 : chunks * kBlock);
   for (long task = 0; task < (by_column ? 1 : outer * blocks); task++) {
     if (by_column) {
-      at::parallel_for(0, outer * blocks, 1, [&](long begin, long end) {
+      parallel_for(0, outer * blocks, 1, [&](long begin, long end) {
         for (long t = begin; t < end; t++) {
           const long o = t / blocks, column = t % blocks * kBlock;
           State total[kBlock];
@@ -111,7 +110,7 @@ void reduce_columns(const Body& body, long outer, long count, long width, typena
     } else {
       const long o = task / blocks, column = task % blocks * kBlock;
       std::fill(partial.begin(), partial.end(), State{});
-      at::parallel_for(0, chunks, 1, [&](long begin, long end) {
+      parallel_for(0, chunks, 1, [&](long begin, long end) {
         for (long c = begin; c < end; c++)
           column_chunk<M, S>(body, o * count + c * kRows,
                              o * count + std::min((c + 1) * kRows, count), column, width,
@@ -135,7 +134,7 @@ void each_reduction(const Body& body, long outer, long count, long width, Column
 template <class Body> void columns(const Body& body, long outer, long count, long width) {
   std::vector<typename Body::Column> results(outer * width);
   each_reduction<0>(body, outer, count, width, results.data(), typename Body::Monoids{});
-  at::parallel_for(0, outer * width, 512, [&](long begin, long end) {
+  parallel_for(0, outer * width, 512, [&](long begin, long end) {
     for (long i = begin; i < end; i++) body.finalize_column(results[i], i / width, i % width);
   });
 }

@@ -37,7 +37,7 @@ template <class Body> class PlaneConvolution {
     if (count_ * deep_.made * high_.made * wide_.made <= 0) return;
     const long bands = pieces(high_.made, band_), tasks = bands * deep_.made * kGroups * count_;
     const long work = W::kDepth * kFeatures * wide_.made * std::min(band_, high_.made);
-    at::parallel_for(0, tasks, std::max(1L, (1L << 17) / work), [&](long begin, long end) {
+    parallel_for(0, tasks, std::max(1L, (1L << 17) / work), [&](long begin, long end) {
       const Buffer rows = buffer(kChannels * Deep::kKernel * laid_ * pitch_ + 4 * kLanes);
       for (long t = begin; t < end; t++) {
         const long band = t % bands, d = t / bands % deep_.made, group = t / (bands * deep_.made) % kGroups;

@@ -49,26 +49,37 @@ struct TileTerm {
   }
 };
 
-// What follows the product, tile by tile, and the merging of what tiles leave.
-//
-// n x m: the size of the product. tiles: how many there are down a column; strips: along a row.
-template <class Body> struct EpilogueReductions {
+// What follows a product n x m, as those who compute it see it: they are compiled once for all bodies.
+struct Epilogue {
+  long n, m, tiles = 0, strips = 0;
+  Epilogue(long rows, long cols) : n(rows), m(cols) {}
+  // tiles: how many there are down a column; strips: along a row.
+  virtual void begin(long tiles, long strips) = 0;
+  // One tile of acc, rows ld apart: `rows` from row0 on, `cols` columns from col0 on.
+  virtual void take(Real* acc, long ld, long tile, long row0, long rows, long strip, long col0, long cols) = 0;
+  virtual void merge() = 0;
+};
+
+#if !defined(RF_UNIT) || RF_UNIT == 0
+// The same of a body, and the merging of what tiles leave.
+template <class Body> struct EpilogueReductions final : Epilogue {
   using RowMonoids = typename Body::RowMonoids;
   using ColumnMonoids = typename Body::ColumnMonoids;
   static constexpr int kRowResults = RowMonoids::size;
   static constexpr int kColumnResults = ColumnMonoids::size;
   const Body& body;
-  long n, m, tiles, strips;
   std::vector<Real> row_partials;            // [strip][row][monoid]
   std::vector<MomentsState> column_partials;  // [tile][monoid][column], count unused but by Moments
 
-  EpilogueReductions(const Body& b, long n_, long m_, long tiles_, long strips_)
-      : body(b), n(n_), m(m_), tiles(tiles_), strips(strips_),
-        row_partials(kRowResults * n_ * strips_), column_partials(kColumnResults * m_ * tiles_) {}
+  EpilogueReductions(const Body& b, long rows, long cols) : Epilogue(rows, cols), body(b) {}
 
-  // One tile of acc, rows ld apart: `rows` from row0 on, `cols` columns from col0 on.
-  void take(Real* acc, long ld, long tile, long row0, long rows, long strip, long col0,
-            long cols) {
+  void begin(long tiles_, long strips_) override {
+    tiles = tiles_, strips = strips_;
+    if constexpr (kRowResults > 0) row_partials.resize(kRowResults * n * strips);
+    if constexpr (kColumnResults > 0) column_partials.resize(kColumnResults * m * tiles);
+  }
+
+  void take(Real* acc, long ld, long tile, long row0, long rows, long strip, long col0, long cols) override {
     for (long i = 0; i < rows; i++) {
       Real* a = acc + i * ld - col0;
       const long row = row0 + i;
@@ -109,9 +120,9 @@ template <class Body> struct EpilogueReductions {
     });
   }
 
-  void merge() {
+  void merge() override {
     if constexpr (kRowResults > 0)
-      at::parallel_for(0, n, 256, [&](long begin, long end) {
+      parallel_for(0, n, 256, [&](long begin, long end) {
         for (long row = begin; row < end; row++) {
           Real results[kRowResults + 1];
           for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
@@ -128,7 +139,7 @@ template <class Body> struct EpilogueReductions {
   }
 
   void merge_columns() {
-    at::parallel_for(0, m, 64, [&](long begin, long end) {
+    parallel_for(0, m, 64, [&](long begin, long end) {
       for (long j = begin; j < end; j++) {
         typename Body::Column column;
         for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
@@ -146,24 +157,22 @@ template <class Body> struct EpilogueReductions {
     });
   }
 };
+#endif
 
+// A [n, depth] and W [m, depth], both dense row by row.
+#if defined(RF_UNIT) && RF_UNIT == 0  // the other unit has it
+template <class TA, class TW> void product(Epilogue& epilogue, const TA* A, const TW* W, long depth);
+#else
 inline long threads_for(long n, long m, long depth) {
   return n * m * depth <= kAlone || at::in_parallel_region() ? 1 : at::get_num_threads();
 }
 
 // At most kSkinny rows of A: W is streamed. At most kSkinny rows of W: A is.
-#if defined(RF_UNIT) && RF_UNIT == 0
-template <class Body, class TA, class TW> void skinny(const Body&, const TA*, const TW*, long n, long m, long depth);
-#else
-#ifdef RF_UNIT  // the other unit calls it
-template <class Body, class TA, class TW>
-[[gnu::used, gnu::noinline, gnu::noclone]] void skinny(const Body&, const TA*, const TW*, long n, long m, long depth);
-#endif
-template <class Body, class TA, class TW>
-void skinny(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
+template <class TA, class TW> void skinny(Epilogue& epilogue, const TA* A, const TW* W, long depth) {
+  const long n = epilogue.n, m = epilogue.m;
   const bool rows = n <= kSkinny;
   const long tasks = n * m == 0 ? 0 : pieces(rows ? m : n, kMany);
-  EpilogueReductions<Body> sinks(body, n, m, rows ? std::min(tasks, 1L) : tasks, rows ? tasks : 1);
+  epilogue.begin(rows ? std::min(tasks, 1L) : tasks, rows ? tasks : 1);
   auto per_thread = [] { return std::pair(buffer(kMany * kSkinny), std::vector<Vec>(kMany * kSkinny)); };
   run_tasks(tasks, threads_for(n, m, depth), per_thread, [&](long t, auto& scratch) {
     Real* acc = scratch.first.get();
@@ -171,31 +180,22 @@ void skinny(const Body& body, const TA* A, const TW* W, long n, long m, long dep
     const long first = t * kMany, count = std::min(kMany, (rows ? m : n) - first);
     if (rows) {
       dots_for<TA, TW>(n)(n, count, depth, A, depth, W + first * depth, depth, sums, acc, kMany, 1);
-      sinks.take(acc, kMany, 0, 0, n, t, first, count);
+      epilogue.take(acc, kMany, 0, 0, n, t, first, count);
     } else {
       dots_for<TW, TA>(m)(m, count, depth, W, depth, A + first * depth, depth, sums, acc, 1, kSkinny);
-      sinks.take(acc, kSkinny, t, first, count, 0, 0, m);
+      epilogue.take(acc, kSkinny, t, first, count, 0, 0, m);
     }
   });
-  sinks.merge();
+  epilogue.merge();
 }
 
-#endif
-
-#if defined(RF_UNIT) && RF_UNIT == 1
-template <class Body, class TA, class TW>
-static void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
-  skinny(body, A, W, n, m, depth);
-}
-#else
-// A [n, depth] and W [m, depth], both dense row by row.
-//
 // A task is a strip of columns and some tiles of rows. It packs its strip of W for itself: no
 // thread waits for another. Where there are several strips, all threads pack a block of rows of A
 // before; then tiles are shared out only where strips are too few to keep the threads busy.
-template <class Body, class TA, class TW>
-void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
-  if (n <= kSkinny || m <= kSkinny) return skinny(body, A, W, n, m, depth);
+template <class TA, class TW>
+[[gnu::used, gnu::noinline, gnu::noclone]] void product(Epilogue& epilogue, const TA* A, const TW* W, long depth) {
+  const long n = epilogue.n, m = epilogue.m;
+  if (n <= kSkinny || m <= kSkinny) return skinny(epilogue, A, W, depth);
   const Panels panels(n);
   const Tiles kernels(panels);
   const long tiles = pieces(panels.count, kPanels), threads = threads_for(n, m, depth);
@@ -204,10 +204,10 @@ void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long dep
   const long blocks = pieces(tiles, std::max(most / (kMostRows * kPanels), 1L));
   auto first_panel = [&](long tile) { return std::min(tile * kPanels, panels.count); };
   auto first_row = [&](long tile) { return panels.start(first_panel(tile)); };
-  EpilogueReductions<Body> sinks(body, n, m, tiles, strips);
+  epilogue.begin(tiles, strips);
 
   // the tiles [first, last) of one strip
-  auto product = [&](const LhsPanels<TA>& a, long first, long last, long s, auto& per_thread) {
+  auto one_strip = [&](const LhsPanels<TA>& a, long first, long last, long s, auto& per_thread) {
     const long left = s * wide, cols = std::min(wide, m - left);
     const long next = std::min(left + threads * wide, m - cols);
     Real* acc = per_thread.first.get();
@@ -216,7 +216,7 @@ void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long dep
              Strip<TW>{W + left * depth, depth, cols, W + next * depth}, depth, per_thread.second.get(), acc);
     for (long t = first; t < last; t++) {
       const long row = first_row(t), rows = first_row(t + 1) - row;
-      sinks.take(acc + (row - first_row(first)) * kWide, kWide, t, row, rows, s, left, cols);
+      epilogue.take(acc + (row - first_row(first)) * kWide, kWide, t, row, rows, s, left, cols);
     }
   };
   auto per_thread = [&] {
@@ -227,9 +227,9 @@ void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long dep
   if (strips == 1) {
     const long tasks = std::max({blocks, std::min(tiles, threads), tiles / 2});
     run_tasks(tasks, threads, per_thread, [&](long i, auto& scratch) {
-      product(LhsPanels<TA>{panels, A, depth}, tiles * i / tasks, tiles * (i + 1) / tasks, 0, scratch);
+      one_strip(LhsPanels<TA>{panels, A, depth}, tiles * i / tasks, tiles * (i + 1) / tasks, 0, scratch);
     });
-    return sinks.merge();
+    return epilogue.merge();
   }
   Buffer packed = buffer(std::min(pieces(tiles, blocks) * kPanels * kMostRows, n) * depth);
   for (long b = 0; b < blocks; b++) {
@@ -247,13 +247,24 @@ void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long dep
     const long shares = threads == 1 ? 1 : std::min(count, pieces(3 * threads, strips));
     auto one_share = [&](long task, auto& scratch) {
       const long i = task % shares;
-      product(a, begin + count * i / shares, begin + count * (i + 1) / shares, task / shares, scratch);
+      one_strip(a, begin + count * i / shares, begin + count * (i + 1) / shares, task / shares, scratch);
     };
     run_tasks(first_panel(begin + count) - origin, pack_panel, strips * shares, threads, per_thread,
                one_share);
   }
-  sinks.merge();
+  epilogue.merge();
 }
 #endif
+
+template <class Body, class TA, class TW>
+void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
+#if !defined(RF_UNIT) || RF_UNIT == 0
+  EpilogueReductions<Body> epilogue(body, n, m);
+  product(epilogue, A, W, depth);
+#else  // named, so that there is one of these types
+  void (*named)(Epilogue&, const TA*, const TW*, long) = product<TA, TW>;
+  (void)named;
+#endif
+}
 
 }  // namespace rf

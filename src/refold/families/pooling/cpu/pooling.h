@@ -10,14 +10,13 @@
 // spans meet first, in whole vectors; what is left of them, with padding at its ends, is a row in
 // which lanes then meet their neighbours. Rows that are computed are kept while windows may read them.
 #pragma once
-#include <ATen/Parallel.h>
-
 #include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "lanes.h"
+#include "parallel.h"
 
 namespace rf {
 
@@ -261,7 +260,7 @@ template <class Body> void pooling(const Body& body, long planes) {
   using Rows = PoolingRows<Body>;
   const long rows = planes * Body::Depth::kMade * Body::Height::kMade;
   constexpr long work = Rows::kBlock * Body::Depth::kSize * (Body::Height::kSize + Body::Width::kSize);
-  at::parallel_for(0, rows * Rows::kBlocks, std::max(1L, 32768 / work), [&](long begin, long end) {
+  parallel_for(0, rows * Rows::kBlocks, std::max(1L, 32768 / work), [&](long begin, long end) {
     Rows some(body, planes);
     for (long task = begin; task < end; task++)
       some.block(task / Rows::kBlocks, task % Rows::kBlocks * Rows::kBlock);

@@ -10,11 +10,10 @@
 // The first pass brings a row into cache, later ones read it there. Threads take whole rows; where
 // there are fewer rows than threads they take chunks of one row.
 #pragma once
-#include <ATen/Parallel.h>
-
 #include <vector>
 
 #include "monoid.h"
+#include "parallel.h"
 
 namespace rf {
 
@@ -87,7 +86,7 @@ void split_passes(const Body& body, typename Body::Row& r, long row, long width,
                   List<M, Rest...>) {
   const long chunks = (width + kChunk - 1) / kChunk;
   std::vector<decltype(M::horizontal(M::identity()))> partial(chunks);
-  at::parallel_for(0, chunks, 4, [&](long b, long e) {
+  parallel_for(0, chunks, 4, [&](long b, long e) {
     for (long c = b; c < e; c++)
       partial[c] = accumulate_chunk<M, Body, S>(body, r, row, c * kChunk,
                                             std::min((c + 1) * kChunk, width));
@@ -105,7 +104,7 @@ template <class Body> void rows(const Body& body, long count, long width) {
       typename Body::Row r;
       split_passes<0>(body, r, row, width, Monoids{});
       if constexpr (Body::kStores)
-        at::parallel_for(0, (width + kChunk - 1) / kChunk, 2, [&](long b, long e) {
+        parallel_for(0, (width + kChunk - 1) / kChunk, 2, [&](long b, long e) {
           for_columns(b * kChunk, std::min(e * kChunk, width),
                       [&](auto col) { body.template store<Vec>(r, row, col); });
         });
@@ -114,7 +113,7 @@ template <class Body> void rows(const Body& body, long count, long width) {
     return;
   }
   const long grain = std::max(1L, 8192 / std::max(width, 1L));
-  at::parallel_for(0, count, grain, [&](long begin, long end) {
+  parallel_for(0, count, grain, [&](long begin, long end) {
     for (long row = begin; row < end; row++) {
       typename Body::Row r;
       passes<0>(body, r, row, width, Monoids{});
