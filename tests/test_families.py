@@ -52,7 +52,8 @@ def has_kernels(family: Family, target: str) -> bool:
 
 
 def is_claimed(family: Family, sample: Sample, target: str) -> bool:
-    there = sample.only in ("", DEVICES[target].toolchain)
+    device = DEVICES[target]
+    there = sample.only in ("", device.toolchain, *device.features)
     return not sample.refused and there and has_kernels(family, target)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from refold.devices import DeviceModel
 from refold.ir import OPS, Graph, Kind, Node, hint
-from refold.ir.ops import CONVOLUTIONS
+from refold.ir.ops import ATTENTIONS, CONVOLUTIONS
 
 # what a kernel does beside what takes longest overlaps with it, but for so much
 NOT_OVERLAPPED = 1 / 8
@@ -157,12 +157,24 @@ def fused_seconds(node: Node, device: DeviceModel) -> float:
 
 
 def product_flops(node: Node) -> float:
-    """Multiplications and additions of a contraction."""
+    """Multiplications and additions of a contraction, or of attention's two products."""
+    if node.op in ATTENTIONS:  # of causal ones about half count
+        keys = hint(node.inputs[1].shape[-3])
+        return 4.0 * elements(node) * keys * (0.5 if node.get("causal") else 1.0)
     if node.op in CONVOLUTIONS:
         x, w, _ = node.inputs
         features = w.shape[-len(node["strides"]) - 2]
         return 2.0 * elements(node if node.op == "conv" else x) * elements(w) / hint(features)
     return 2.0 * elements(node) * hint(node.inputs[0].shape[-1])
+
+
+# of the rate of PyTorch's products: what its attention of float32 reaches (docs/attention.md)
+_ATTENDS = 0.66
+
+
+def attention_seconds(node: Node, device: DeviceModel) -> float:
+    """Seconds of PyTorch's attention."""
+    return product_flops(node) / (device.product_flops * device.library * _ATTENDS)
 
 
 _VOLUME = 3  # axes of a volume's places

@@ -104,7 +104,10 @@ INSTRUCTIONS: dict[str, str | None] = {
         "product<false, 40>"
     ),
     ".reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16": (
-        "product_of_registers"
+        "product_of_registers<false, 128>"
+    ),
+    ".reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16": (
+        "product_of_registers<false, 64>"
     ),
     "ldmatrix.sync.aligned.m8n8.x4.shared.b16": "load_tiles",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": "warp_product<false>",
@@ -277,7 +280,7 @@ def _call(sections: list[str]) -> str:
         register = ptx.removeprefix("mov.u32 %0, %%").rstrip(";")
         return f"({_operands(sections[1])[0]} = emulator::{function})" if register else ""
     operands = [o for s in sections[1:3] for o in _operands(s)]
-    if function.startswith("product<") or function == "product_of_registers":
+    if function.startswith(("product<", "product_of_registers<")):
         columns = re.search(r", (\d+)>", function)
         sums = int(columns[1]) // 2 if columns is not None else 64
         operands = [f"&({operands[0]})", *operands[sums:]]  # an array's elements in order

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from refold.ir import OPS, Kind, Node, Op, leaf, make
+from refold.ir.ops import ATTENTIONS
 from refold.ir.shapes import RANK
 
 F64 = torch.float64
@@ -43,8 +44,11 @@ ATTRIBUTES: Mapping[str, tuple[Any, ...]] = {
     "output_padding": ((0, 0),),
     "sizes": ((2, 2),),
     "ceil_mode": (False, True),
+    "causal": (False, True),
+    "scale": (0.3,),
 }
 _PLAIN = (1, 2, 3, 4, 6)
+_TOKENS = ((1, 2, 5, 3, 6), (1, 2, 7, 3, 6), (1, 2, 7, 3, 6))
 # shapes of the operands where they are not all alike; of a convolution by its groups
 SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
     **dict.fromkeys(("bernoulli", "kept", "kept_mask"), ((1, 1, 1, 1, 1),)),
@@ -53,6 +57,7 @@ SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "linear": (_PLAIN, (1, 1, 1, 5, 6)),
     "conv": ((1, 2, 4, 6, 6), (1, 6, 4, 3, 3), (1, 1, 1, 1, 6)),
     "conv_transpose": ((1, 2, 4, 6, 6), (1, 4, 6, 3, 3), (1, 1, 1, 1, 6)),
+    **{op: (*_TOKENS, (1, 2, 1, 5, 7))[: OPS[op].arity] for op in ATTENTIONS},
     "embedding": ((1, 1, 2, 3, 4), (1, 1, 1, 7, 6)),
 }
 

@@ -19,7 +19,7 @@ from refold.emit.function import emit_function
 from refold.emit.target import Target
 from refold.engine import Optimized, optimize
 from refold.ir import Kind, Node
-from refold.ir.ops import CONVOLUTIONS
+from refold.ir.ops import ATTENTIONS, CONVOLUTIONS
 from refold.layouts import is_image
 from refold.pipeline import target_for
 from refold.plan import ExternCall, Plan
@@ -55,9 +55,12 @@ class Derived:
         return emit_function(self.captured, self.plan, self.target, self.arguments, story)
 
     def left(self) -> float:
-        """FLOPs of products that are calls of PyTorch."""
+        """FLOPs of products and attention that are calls of PyTorch."""
         nodes = [s.node for s in self.plan.steps if isinstance(s, ExternCall)]
-        return sum(product_flops(n) for n in nodes if n.op == "linear" or n.op in CONVOLUTIONS)
+        return sum(product_flops(n) for n in nodes if n.op in _MULTIPLIES)
+
+
+_MULTIPLIES = {"linear", *CONVOLUTIONS, *ATTENTIONS}
 
 
 def derive(graph: torch.fx.Graph, options: BackendOptions) -> Derived:

@@ -130,7 +130,7 @@ class _Known(AotReader):
             try:
                 self._visit(node)
                 made = self.env[node]
-                values = made if isinstance(made, list) else [made]
+                values = [v for v in made if v is not None] if isinstance(made, list) else [made]
                 if all(isinstance(v, Value) and v.node.op not in _APART for v in values):
                     found.add(node)
             except Exception:  # whatever it is, the call is Inductor's

@@ -9,9 +9,10 @@ from __future__ import annotations
 from refold.devices import DeviceModel
 from refold.families import BY_NAME
 from refold.ir import Kind, Node
+from refold.ir.ops import ATTENTIONS
 from refold.plan import Group, Plan
 from refold.planner.calls import CallPrices
-from refold.price import Price, product_flops, size_bytes
+from refold.price import Price, attention_seconds, product_flops, size_bytes
 
 
 def rival_seconds(plan: Plan, device: DeviceModel) -> float:
@@ -21,6 +22,11 @@ def rival_seconds(plan: Plan, device: DeviceModel) -> float:
     for step in plan.steps:
         if isinstance(step, Group) and step.is_product:
             total += _product(step, plan, device)
+        elif isinstance(step, Group) and step.nodes[-1].op in ATTENTIONS:
+            node = step.nodes[-1]
+            moved = size_bytes(node) + sum(map(size_bytes, node.inputs))
+            busy = attention_seconds(node, device)
+            total += Price.of(device, busy=busy, moved=moved).seconds
         elif isinstance(step, Group):
             total += BY_NAME[step.family].price(step, device).seconds
         elif step.node in plan.buffers.places:

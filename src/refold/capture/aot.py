@@ -129,7 +129,7 @@ class AotReader(Calls):
                 raise CaptureError(f"it draws random numbers ({target})")
         elif isinstance(target, torch._ops.HigherOrderOperator):
             raise CaptureError(f"it calls {target}")
-        for meta in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+        for meta in torch.utils._pytree.tree_leaves(self._read_of(node)):
             if isinstance(meta, torch.Tensor):
                 self._shape(meta)
                 if meta.layout is not torch.strided:
@@ -142,6 +142,15 @@ class AotReader(Calls):
             self.env[node] = of_shape(made.node, self._shape(node.meta["val"]))
         else:
             self.env[node] = self.call(node)
+
+    def _read_of(self, node: torch.fx.Node) -> Any:
+        """What a call gives, of several results those that are read: what attention gives beside
+        has no elements where no gradient is wanted."""
+        given = node.meta.get("val")
+        if not isinstance(given, (tuple, list)):
+            return given
+        read = self._read_indices(node)
+        return [g for i, g in enumerate(given) if i in read or None in read]
 
     def _results(self) -> tuple[Built, list[Output]]:
         outputs: list[Output] = []

@@ -1,6 +1,7 @@
 """Every ATen handler: importing this module fills the registry."""
 
 from refold.capture import (
+    aten_attention,
     aten_cell,
     aten_conv,
     aten_encoder,
@@ -18,6 +19,7 @@ from refold.capture.registry import HANDLERS
 
 __all__ = [
     "HANDLERS",
+    "aten_attention",
     "aten_cell",
     "aten_conv",
     "aten_encoder",

@@ -19,6 +19,7 @@ from refold.ir import HALF_DTYPES, OPS, Dim, Kind, Node, Sym, numel
 from refold.ir import op as ops
 from refold.ir.literals import CPP_TYPES, bare
 from refold.ir.op import Contraction
+from refold.ir.ops import ATTENTIONS
 from refold.plan import Group
 from refold.plan.memory import is_narrowing
 from refold.plan.space import Space, is_reduction
@@ -179,10 +180,11 @@ class Body:
     # --- operands -------------------------------------------------------------------------------
     def _operands(self) -> list[Operand]:
         found = []
-        sides = set(self.group.sides) if self.group.is_product else set()
+        sides = set(self.group.whole)
         for node in self.group.inputs:
             read = [n for n in self.group.nodes if node in n.inputs]
-            if node in sides and all(n.row.is_contraction for n in read):  # widening is no reading
+            # widening is no reading
+            if node in sides and all(n.row.is_contraction or n.op in ATTENTIONS for n in read):
                 found.append(Operand(node, "", "matrix"))
             elif node.op == "scalar":
                 if isinstance(node["value"], Sym):

@@ -20,12 +20,12 @@ _KEYWORDS_TEXT = """
 """
 # of the functions and types that bodies and the entries around them are written with
 _OURS = """
-    as_last channels given images
-    C Column List Reused ReusedQuantized Row Step V Vec a a_packed a_side acc args arrivals
-    batches body c channel cls col column count depth device error finalize finalize_column
-    finalize_row full here image_deep image_high image_wide in_pairs known lanes look n on outer
-    put quantized r read results rf rf_watch rounded row rows s scalar scratch self set set_column
-    size state store stream take_look term v value values w w_packed w_side where width work
+    as_last channels given images C Column List Reused ReusedQuantized Row Step V Vec a a_packed
+    a_side acc args arrivals batches body c channel cls col column count depth destination device
+    error finalize finalize_column finalize_row full here image_deep image_high image_wide
+    in_pairs known lanes look n on outer put quantized r read results rf rf_watch rounded row rows
+    s scalar scratch self set set_column size state store stream take_look term v value values w
+    w_packed w_side where width work
 """
 
 

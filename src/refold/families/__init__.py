@@ -11,6 +11,7 @@ FAMILIES: tuple[Family, ...] = tuple(
     import_module(f"refold.families.{name}").FAMILY
     for name in (
         "matmul",
+        "attention",
         "convolution",
         "channels",
         "columns",

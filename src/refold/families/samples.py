@@ -23,8 +23,8 @@ class Sample:
 
     function: of tensors of `shapes`, which calls give, then of parameters of `weights`. rows: what
     ROWS stands for when the function is captured. refused: no kernel of the family computes it,
-    whatever the device. only: the toolchain of the devices that have kernels for it; those of all
-    devices have, where it is empty.
+    whatever the device. only: the toolchain of the devices that have kernels for it, or a feature
+    that they have; all devices have kernels, where it is empty.
     """
 
     name: str

@@ -14,6 +14,7 @@ are the rows. A family of kernels (`families/`) computes each group:
   to each other.
 - columns: a reduction over the rows for each column of each outer slice.
 - pointwise: each element once.
+- attention: of tokens of several heads, each by all keys, without their scores in memory.
 - pooling: windows of images; its space is the image's, and what it stores has a space of its own.
 
 What a column is reduced to may be followed by more, vectors of one value a column, in the same
@@ -30,7 +31,7 @@ import torch
 
 from refold.ir import HALF_DTYPES, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
 from refold.ir.graph import memory_of, topological, within
-from refold.ir.ops import CONVOLUTIONS
+from refold.ir.ops import ATTENTIONS, CONVOLUTIONS
 from refold.ir.shapes import RANK
 from refold.plan.buffers import Buffers
 from refold.plan.convolution import ConvolutionKernel
@@ -144,6 +145,14 @@ class Group:
         return tuple(
             i.inputs[0] if i in self.transposed else source(i) for i in self.product.inputs[:2]
         )
+
+    @property
+    def whole(self) -> tuple[Node, ...]:
+        """What its kernel reads otherwise than element by element of its space: the sides of a
+        product, all that attention reads."""
+        if any(n.op in ATTENTIONS for n in self.nodes):
+            return self.inputs
+        return self.sides if self.is_product else ()
 
     @property
     def is_transposed(self) -> tuple[bool, ...]:

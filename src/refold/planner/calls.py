@@ -14,7 +14,7 @@ import torch
 from refold.devices import DeviceModel
 from refold.ir import OPS, Kind, Node, Output, Sym, hint
 from refold.ir.graph import is_parametric, topological
-from refold.ir.ops import CONVOLUTIONS
+from refold.ir.ops import ATTENTIONS, CONVOLUTIONS
 from refold.ir.rounded import value_of
 from refold.ir.shapes import RANK
 from refold.plan.buffers import ViewOf
@@ -26,6 +26,7 @@ from refold.price import (
     Charge,
     Parametric,
     Price,
+    attention_seconds,
     elements,
     fused_seconds,
     is_folded,
@@ -65,6 +66,9 @@ def _charge(node: Node, device: DeviceModel, parametric: Parametric) -> float:
         busy, read = product_seconds(node, device), sum(size_bytes(i) for i in node.inputs)
         written = size_bytes(node) / device.bandwidth
         return max(busy, read / device.bandwidth) + device.called + written
+    if node.op in ATTENTIONS:
+        moved = size_bytes(node) + sum(map(size_bytes, node.inputs))
+        return device.called + max(attention_seconds(node, device), moved / device.bandwidth)
     if node.op == "embedding":
         # a computed table is memory of its own, so that a large one has to save that much
         _, table = node.inputs
@@ -177,6 +181,8 @@ class CallPrices:
             if node not in self.turned and is_converted(node, self.plan, device):
                 return found.then(converted(node, device))
             return found
+        if node.op in ATTENTIONS:
+            return Price.of(device, busy=attention_seconds(node, device), moved=moved)
         if node.op == "embedding":
             return Price.of(device, moved=_looked_up(node))
         if node.kind in (Kind.MOVE, Kind.OPAQUE):

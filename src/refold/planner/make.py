@@ -19,6 +19,7 @@ from refold.ir.graph import is_computed, is_parametric
 from refold.plan.memory import Memory, Storage, is_narrowing
 from refold.plan.plan import Plan, is_rematerialized, reads_numbers, values_read
 from refold.planner import biases, chains
+from refold.planner.attended import attended
 from refold.planner.buffers import placed
 from refold.planner.drafts import Drafts
 from refold.planner.drawn import as_calls
@@ -84,7 +85,9 @@ def _made(
     alone: set[Node] = set()  # what no kernel takes whole
     while True:
         graph, moved, statistics = of_channels(plain, device, refused)
-        storage = known.moved(moved)
+        graph, whole_again = attended(graph, device)
+        statistics = {whole_again[n]: v for n, v in statistics.items()}
+        storage = known.moved({n: whole_again[d] for n, d in moved.items() if d in whole_again})
         whole = statistics.keys() | (_only_reduced(graph) if device.exponentials else set())
         whole -= alone
         lowered, done = lower(graph, whole, exact_spreads(graph), before.lowered)

@@ -12,6 +12,7 @@ from refold.devices import DeviceModel
 from refold.families import FAMILIES
 from refold.ir import Graph, Node
 from refold.ir.graph import is_parametric
+from refold.ir.ops import ATTENTIONS
 from refold.plan import Plan, Storage
 from refold.plan.layout import channels_last
 from refold.planner.calls import charge_of, fold_seconds
@@ -88,7 +89,7 @@ def floor(graph: Graph, device: DeviceModel) -> float:
         node = stack.pop()
         if is_parametric(node, memo):
             continue  # a fold is read whole, and its insides are not
-        if node.row.is_contraction:
+        if node.row.is_contraction or node.op in ATTENTIONS:
             flops += product_flops(node)
         for i in node.inputs[: 1 if node.op == "embedding" else None]:  # few rows may be read
             if (not i.inputs or is_parametric(i, memo)) and i.op != "scalar":

@@ -16,6 +16,7 @@ from typing import Any
 
 from refold.ir import OPS, Kind, Op
 from refold.ir.op import Rounding
+from refold.ir.ops import ATTENTIONS
 from refold.ir.shapes import RANK
 from refold.rules.image import is_zero, meets, swapped
 from refold.rules.rule import Rule
@@ -265,10 +266,15 @@ VALUES = (
 def _laws() -> Iterator[_Law]:
     """Of each op that computes, for each group of operands in which it is linear.
 
-    What only moves elements passes all pointwise ops, by rules of its own.
+    What only moves elements passes all pointwise ops, by rules of its own. Of attention, whose
+    operands have no names in rules, there are none: it is one kernel.
     """
     for op in OPS.values():
-        if op.kind is not Kind.POINTWISE and op.rounding is not Rounding.NONE:
+        if (
+            op.name not in ATTENTIONS
+            and op.kind is not Kind.POINTWISE
+            and op.rounding is not Rounding.NONE
+        ):
             yield from (_Law(op, group) for group in op.linear_in)
 
 

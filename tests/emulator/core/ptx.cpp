@@ -246,12 +246,13 @@ template <bool Bfloat> Sixteen row_of_lanes(const uint32_t (*all)[8], int first,
   return {{widened<Bfloat>(bits), widened<Bfloat>(bits + 8)}};
 }
 // Lanes hold a in registers: of rows l / 4 and 8 more.
+template <bool Bfloat, int Columns>
 void product_of_registers(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
   const uint32_t mine[4] = {a0, a1, a2, a3};
   const auto* all = exchange("wgmma", ~0u, mine, 4);
   const int first = self().lane() / 4 * 4;
-  const std::array<Sixteen, 2> a{row_of_lanes<false>(all, first, 0, 2), row_of_lanes<false>(all, first, 1, 2)};
-  later_product<false>(d, [=] { return a; }, b, add != 0);
+  const std::array<Sixteen, 2> a{row_of_lanes<Bfloat>(all, first, 0, 2), row_of_lanes<Bfloat>(all, first, 1, 2)};
+  later_product<Bfloat, Columns>(d, [=] { return a; }, b, add != 0);
 }
 void product_fence() { aligned_warp("wgmma.fence"); }
 void product_commit() {
@@ -313,6 +314,8 @@ template void product<false>(float*, uint64_t, uint64_t, int);
 template void product<true>(float*, uint64_t, uint64_t, int);
 template void product<false, 64>(float*, uint64_t, uint64_t, int);
 template void product<false, 40>(float*, uint64_t, uint64_t, int);
+template void product_of_registers<false, 128>(float*, uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, int);
+template void product_of_registers<false, 64>(float*, uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, int);
 template void warp_product<false>(float&, float&, float&, float&, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t,
                                   uint32_t);
 template void warp_product<true>(float&, float&, float&, float&, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t,

@@ -86,6 +86,7 @@ void copy_tile_to_all(uint32_t to, const TensorMap* map, uint32_t barrier, int x
 // d: this lane's sums of a product [64 x 16] by [Columns x 16], done when the thread waits for it.
 template <bool Bfloat, int Columns = 128> void product(float* d, uint64_t a, uint64_t b, int add);
 // Lanes hold a in registers: of rows l / 4 and 8 more.
+template <bool Bfloat, int Columns>
 void product_of_registers(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add);
 void product_fence();
 void product_commit();

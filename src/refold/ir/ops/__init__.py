@@ -11,7 +11,7 @@ import torch
 from refold.ir.op import Op
 from refold.ir.ops import draws, leaves, lookup, moves, pointwise, products, reductions, scans
 
-__all__ = ["CONVOLUTIONS", "HALF_DTYPES", "OPS", "POOLS"]
+__all__ = ["ATTENTIONS", "CONVOLUTIONS", "HALF_DTYPES", "OPS", "POOLS"]
 
 # floats of 16 bits
 HALF_DTYPES = (torch.float16, torch.bfloat16)
@@ -23,6 +23,7 @@ for _family in (leaves, pointwise, reductions, scans, products, moves, lookup, d
             raise ValueError(f"the op {_row.name!r} is declared twice")
         OPS[_row.name] = _row
 
+ATTENTIONS = tuple(row.name for row in products.ATTENTIONS)
 CONVOLUTIONS = tuple(row.name for row in products.CONVOLUTIONS)
 # of images, whose channels may lie last
 POOLS = tuple(row.name for row in products.POOLS)

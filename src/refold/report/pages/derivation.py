@@ -22,6 +22,7 @@ from refold.engine import Step, untouched
 from refold.engine.normalise import Rewrite
 from refold.ir import Graph, Node
 from refold.ir.graph import is_parametric
+from refold.ir.ops import ATTENTIONS
 from refold.ir.rounded import run_rounded
 from refold.judge.ask.look import Bar, bars
 from refold.plan import Group
@@ -272,7 +273,7 @@ def _kernels(d: Derivation, device: DeviceModel) -> tuple[list[Kernel], list[Dot
 
 
 def _flops(node: Node) -> float:
-    if node.row.is_contraction:
+    if node.row.is_contraction or node.op in ATTENTIONS:
         return product_flops(node)
     if not node.inputs or not node.is_float:
         return 0.0

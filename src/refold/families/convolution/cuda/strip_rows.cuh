@@ -162,9 +162,6 @@ struct Column {
   int wide;
 };
 
-// What the asynchronous proxy (wgmma) reads after this was written before it.
-RF_FN void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
 // Core matrices of 8 rows of 16 bytes, one after the other, by wgmma's matrix descriptor. step: bytes from those of 8 of k
 // to the next. What is added to an address is added to it: shared addresses have less than 18 bits.
 struct CoreMatrices {

@@ -1,0 +1,64 @@
+// Attention by plain fp32 arithmetic, a warp for each query: where a query, a key or a value is not finite, or scores
+// lie beyond what scales can undo. It is rare; what it gives is what fp32 arithmetic gives.
+//
+// Registers of a lane: of 32 keys at a time one key's score, then every 32nd feature of the result.
+#pragma once
+#include "attention_tiles.cuh"
+
+namespace rf {
+
+// The score of a key as PyTorch has it: -infinity where it is masked.
+template <class Body> RF_FN float plain_score(const Attention& a, const float* q, long batch, int query, int key, int head) {
+  if (key >= a.keys || (Body::kCausal && key > query)) return -infinity();
+  const float* k = a.k + a.key_at(batch, key, head);
+  float dot = 0.0f;
+#pragma unroll 1
+  for (int d = 0; d < a.width; d++) dot = fmaf(q[d], k[d], dot);
+  dot *= Body::kScale;
+  if constexpr (Body::kMasked) {
+    const float mask = a.mask_row(batch, head, query)[key];
+    dot = !Body::kFilled ? dot + mask : mask == 0.0f ? dot : mask;
+  }
+  return dot;
+}
+
+// The queries first, first + step, ... up to last.
+template <int Panels, class Body>
+RF_FN void plain_attention(const Attention& a, long batch, int head, int first, int last, int step) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int query = first; query < last; query += step) {
+    const float* q = a.q + a.query_at(batch, query, head);
+    float sums[2 * Panels] = {}, most = -infinity(), total = 0.0f;
+    const int keys = Body::kCausal && query < a.keys ? query + 1 : a.keys;
+#pragma unroll 1
+    for (int first_key = 0; first_key < keys; first_key += 32) {
+      const float score = plain_score<Body>(a, q, batch, query, first_key + lane, head);
+      float now = score;
+#pragma unroll
+      for (int i = 16; i; i /= 2) now = maximum(now, __shfl_xor_sync(kFullMask, now, i));
+      now = maximum(now, most);
+      const float from = now == -infinity() ? 0.0f : now;
+      const float again = exp(most - from), p = exp(score - from);
+      most = now, total = fmaf(total, again, p);
+#pragma unroll
+      for (int i = 0; i < 2 * Panels; i++) sums[i] *= again;
+#pragma unroll 1
+      for (int j = 0; j < 32 && first_key + j < keys; j++) {
+        const float weight = __shfl_sync(kFullMask, p, j);
+        const float* v = a.v + a.key_at(batch, first_key + j, head);
+#pragma unroll
+        for (int i = 0; i < 2 * Panels; i++)
+          if (lane + 32 * i < a.width) sums[i] = fmaf(weight, v[lane + 32 * i], sums[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 16; i; i /= 2) total += __shfl_xor_sync(kFullMask, total, i);
+    float* out = a.out + a.query_at(batch, query, head);
+#pragma unroll
+    for (int i = 0; i < 2 * Panels; i++)
+      if (lane + 32 * i < a.width) out[lane + 32 * i] = total == 0.0f ? Body::unseen() : sums[i] / total;
+  }
+}
+
+}  // namespace rf
