@@ -3113,6 +3113,9 @@ RF_FN void prefetch_tensormap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// What the asynchronous proxy (wgmma) reads after this was written before it.
+RF_FN void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // --- shared memory ---------------------------------------------------------------------------------
 RF_FN float4 load_shared_v4(uint32_t from) {
   float4 v;
@@ -3207,6 +3210,14 @@ RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add
                "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" RF_ACCUMULATORS
                "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}"
                : RF_INOUT(d)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(matrix_descriptor(b)), "r"(int(add)));
+}
+// The same of d[64 x 64].
+RF_FN void wgmma_rs_half(float (&d)[32], const uint32_t (&a)[4], uint32_t b, bool add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" RF_ACCUMULATORS_32
+               "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"
+               : RF_INOUT_8(d, 0), RF_INOUT_8(d, 8), RF_INOUT_8(d, 16), RF_INOUT_8(d, 24)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(matrix_descriptor(b)), "r"(int(add)));
 }
 #undef RF_ACCUMULATORS
@@ -5285,7 +5296,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_a47857408c1b"
+_REFOLD_NAME = "refold_sm_90_2df177e6dd49"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

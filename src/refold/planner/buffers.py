@@ -115,6 +115,11 @@ class _Placer:
         """Whether what a kernel reads need not lie row after row."""
         if node in self.turned:
             return False  # it lies with its channels last
+        whole = node
+        while whole.op == "reshape":
+            (whole,) = whole.inputs
+        if whole in self.made and whole not in self.turned:
+            return False  # another shape of a kernel's memory
         return node.op == "input" or (self._is_of_pytorch(node) and not node.row.draws)
 
     def _is_alike(self, node: Node, other: Node) -> bool:
