@@ -14,6 +14,7 @@ from refold.engine import optimize
 from refold.ir import OPS, Kind, Node, as_scalar, leaf
 from refold.ir.evaluate import evaluate
 from refold.ir.graph import topological
+from refold.ir.ops import ATTENTIONS
 from refold.ir.shapes import pad
 from refold.planner import PlanPricer
 from refold.rules.broadcasts import BINARY, UNARY
@@ -60,8 +61,9 @@ KINDS = (
     *("maps", "maps", "conv", "image_pool", "max_pool", "lookup", "cast", "diagonal", "equal"),
 )
 SEEN: set[str] = set()  # the kinds of which a value was made
-# a call of PyTorch has no value here: random_models.py draws it; nor has what each call draws anew
-ELSEWHERE = {"aten", *(op for op, row in OPS.items() if row.draws)}
+# a call of PyTorch has no value here: random_models.py draws it; nor has what each call draws anew,
+# nor attention, which no rule speaks of (test_attended.py)
+ELSEWHERE = {"aten", *ATTENTIONS, *(op for op, row in OPS.items() if row.draws)}
 AXES = ((-1,), (-2,), (-2, -1), (-3,))
 
 

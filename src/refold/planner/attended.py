@@ -36,6 +36,7 @@ def attended(graph: Graph, device: DeviceModel) -> tuple[Graph, Mapping[Node, No
             readers.setdefault(i, []).append(node)
     roots = set(graph.roots())
     done: dict[Node, Node] = {}
+    any_made = False
     for node in nodes:
         found = _found(node) if node.op == "linear" else None
         inside = found.inside if found is not None else set()
@@ -43,9 +44,12 @@ def attended(graph: Graph, device: DeviceModel) -> tuple[Graph, Mapping[Node, No
         made = None
         if found is not None and alone and inside.isdisjoint(roots):
             made = _made(found, node, done, device)
+            any_made |= made is not None
         if made is None:
             made = _moved(node, tuple(done[i] for i in node.inputs))
         done[node] = made
+    if not any_made:
+        return graph, {n: n for n in nodes}
     return graph.with_roots(done[r] for r in graph.roots()), done
 
 
@@ -64,9 +68,6 @@ class _Scores:
     inside: frozenset[Node] = field(default_factory=frozenset)
     unseen: bool = False
     values: Node | None = None
-
-    def behind(self, node: Node) -> _Scores:
-        return replace(self, inside=self.inside | {node})
 
 
 def _found(node: Node) -> _Scores | None:
@@ -154,33 +155,50 @@ def _is_number(node: Node, value: float) -> bool:
 
 
 def _scores(node: Node) -> _Scores | None:
-    """The product that scores are made of."""
-    if node.op == "linear":
-        return _Scores(node, node.shape, inside=frozenset({node}))
-    if node.op == "reshape":
-        found = _scores(node.inputs[0])
-        if found is None or found.mask is not None or found.shape[-2:] != node.shape[-2:]:
+    """The product that scores are made of, with a mask behind it, or none."""
+    filled = node.op == "where"
+    if filled:
+        choice, *sides = node.inputs
+        numbers = [i for i in sides if i.op == "scalar" and isinstance(i["value"], float)]
+        if len(numbers) != 1 or not numbers[0]["value"]:
             return None
-        return replace(found, shape=node.shape).behind(node)
-    if node.op in ("mul", "div"):
-        return _scaled(node)
-    if node.op in ("add", "where"):
-        return _masked(node)
+        (x,) = (i for i in sides if i not in numbers)
+        zeros = (as_scalar(0.0, node.dtype) if i is x else i for i in sides)
+        pairs = [(x, make("where", _unspread(choice), *zeros))]
+    elif node.op == "add":
+        x, other = node.inputs
+        pairs = [(x, other), (other, x)]
+    else:
+        return _product(node)
+    for x, mask in pairs:
+        found = _product(x) if x.shape == node.shape and mask.op != "scalar" else None
+        if found is not None:
+            inside = found.inside | {node}
+            return replace(found, mask=_unspread(mask), filled=filled, inside=inside)
     return None
 
 
-def _scaled(node: Node) -> _Scores | None:
-    x, factor = node.inputs
-    number = _number_of(factor)
-    if number is None and node.op == "mul":
-        x, number = factor, _number_of(x)
-    if not number:
-        return None
-    found = _scores(x)
-    if found is None or found.mask is not None or found.shape != node.shape:
-        return None
-    times = found.factor * (number if node.op == "mul" else 1 / number)
-    return replace(found, factor=times).behind(node)
+def _product(node: Node) -> _Scores | None:
+    """A product of queries with keys, times numbers, in another shape or its own."""
+    shape, inside, factor = node.shape, {node}, 1.0
+    while node.op != "linear":
+        if node.op == "reshape":
+            (x,) = node.inputs
+            if x.shape[-2:] != node.shape[-2:]:
+                return None
+        elif node.op in ("mul", "div"):
+            x, times = node.inputs
+            number = _number_of(times)
+            if number is None and node.op == "mul":
+                x, number = times, _number_of(x)
+            if not number or x.shape != node.shape:
+                return None
+            factor *= number if node.op == "mul" else 1 / number
+        else:
+            return None
+        node = x
+        inside.add(node)
+    return _Scores(node, shape, factor, inside=frozenset(inside))
 
 
 def _number_of(node: Node) -> float | None:
@@ -191,27 +209,6 @@ def _number_of(node: Node) -> float | None:
     if any(n.op != "scalar" or isinstance(n["value"], Sym) for n in leaves):
         return None
     return float(run([node], {}, {}, torch.float64)[node].item())
-
-
-def _masked(node: Node) -> _Scores | None:
-    """A mask that is added, or that puts a number in a score's place."""
-    filled = node.op == "where"
-    if filled:
-        choice, *sides = node.inputs
-        numbers = [i for i in sides if i.op == "scalar" and isinstance(i["value"], float)]
-        if len(numbers) != 1 or not numbers[0]["value"]:
-            return None
-        (x,) = (i for i in sides if i not in numbers)
-        zeros = (as_scalar(0.0, node.dtype) if i is x else i for i in sides)
-        pairs = [(x, make("where", _unspread(choice), *zeros))]
-    else:
-        x, other = node.inputs
-        pairs = [(x, other), (other, x)]
-    for x, mask in pairs:
-        found = _scores(x) if x.shape == node.shape and mask.op != "scalar" else None
-        if found is not None and found.mask is None:
-            return replace(found, mask=_unspread(mask), filled=filled).behind(node)
-    return None
 
 
 def _unspread(mask: Node) -> Node:
