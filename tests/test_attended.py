@@ -96,6 +96,12 @@ def test_attention_by_hand_is_found_and_means_the_same(name: str) -> None:
 
 
 OTHERS: dict[str, Callable[..., Any]] = {
+    "heads that share keys": lambda m, q, k, v: weights(q, k[:, :1]) @ v,
+    "heads that share values": lambda m, q, k, v: weights(q, k) @ v[:, :1],
+    "batches that share queries": lambda m, q, k, v: weights(q[:1], k) @ v,
+    "weights of heads side by side": lambda m, q, k, v: (
+        weights(q, k).reshape(-1, 2 * S, S) @ v[:, 0]
+    ),
     "weights that are a result": lambda m, q, k, v: ((w := weights(q, k)) @ v, w),
     "scores that are read twice": lambda m, q, k, v: (
         (s := q @ k.mT).softmax(-1) @ v + s.amax(-1, keepdim=True)
@@ -108,6 +114,11 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "something between": lambda m, q, k, v: (q @ k.mT).tanh().softmax(-1) @ v,
     "weights that are changed": lambda m, q, k, v: (weights(q, k) * 2.0 + 1.0) @ v,
 }
+
+
+def test_a_batch_of_one_may_have_a_mask() -> None:
+    of, op = FOUND["a mask that is added"]
+    assert found_in(plan_for(lambda m, *heads: of(m, *(t[:1] for t in heads)))[2]) == [op]
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -58,7 +58,7 @@ class _Scores:
     """A product of queries with keys, and what is done to it. shape: in which the mask is added.
     factor: of the product. filled: whether the mask stands in the place of scores where it is not
     zero. inside: what nothing but the attention reads. unseen: whether queries without a key get
-    zeros (else they get NaN)."""
+    zeros (else they get NaN). values: what the weights multiply."""
 
     product: Node
     shape: tuple[Dim, ...]
@@ -225,12 +225,13 @@ def _made(
     q, k = found.product.inputs
     v = found.values
     assert v is not None
-    outer = _heads_of(found, q)
-    if outer is None:
-        return None
     queries, keys, features = q.shape[-2], k.shape[-2], q.shape[-1]
-    if v.shape[-2] != features:
+    # each head has queries, keys and values of its own; they are joined and parted alike
+    counts = {numel(n.shape[:-2]) for n in (q, k, v, found.product, node)}
+    alike = node.inputs[0].shape[-2:] == (queries, keys) and v.shape[-2:] == (features, keys)
+    if len(counts) != 1 or not alike:
         return None
+    outer = _heads_of(found, q)
     mask = found.mask
     given = [
         _tokens(done[q], (*outer, queries, features)),
@@ -255,7 +256,7 @@ def _made(
     return _reshaped(back, node.shape)
 
 
-def _heads_of(found: _Scores, q: Node) -> tuple[Dim, Dim] | None:
+def _heads_of(found: _Scores, q: Node) -> tuple[Dim, Dim]:
     """How many batches and heads there are: as the scores have them, or the queries before they
     were joined."""
     count = numel(q.shape[:-2])
@@ -265,9 +266,7 @@ def _heads_of(found: _Scores, q: Node) -> tuple[Dim, Dim] | None:
     for shape in shapes:
         if shape[0] == 1 and shape[1] != 1 and numel(shape[:-2]) == count:
             return shape[1], shape[2]
-    batches = (count, 1) if found.mask is None else None
-    same = numel(found.product.inputs[1].shape[:-2]) == count
-    return batches if same else None
+    return (count, 1) if found.mask is None else (1, count)
 
 
 def _tokens(x: Node, shape: tuple[Dim, ...]) -> Node:

@@ -23,9 +23,7 @@ from refold.price import (
 # of the rate at which the device multiplies large matrices: what softmax leaves of it
 _RATE = 0.6
 _SOFTMAX = 10.0  # multiply-adds that an exponential, its split and its sums are like
-
-
-_KEYS, _FEATURES = 64, 64  # of a tile and its panels: what is beyond the last is multiplied, too
+_TILE = 64  # queries, keys and features: what is beyond the last is multiplied, too
 _LAUNCHED = 5e-6  # seconds that launches take anyway
 
 
@@ -69,6 +67,6 @@ def price(group: Group, device: DeviceModel) -> Price:
 def _busy(node: Node, device: DeviceModel) -> float:
     *_, queries, _, features = map(hint, node.shape)
     keys = hint(node.inputs[1].shape[-3])
-    whole = (ceil(queries / 64) * 64, ceil(keys / _KEYS) * _KEYS, ceil(features / _FEATURES) * 64)
-    more = prod(whole) / max(queries * keys * features, 1)
+    sizes = queries, keys, features
+    more = prod(ceil(n / _TILE) * _TILE for n in sizes) / max(prod(sizes), 1)
     return more * product_flops(node) / (device.product_flops * _RATE)
