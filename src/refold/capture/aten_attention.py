@@ -9,7 +9,7 @@ import torch
 from refold.capture.registry import Out, handles, need, result
 from refold.capture.values import Unsupported, Value
 from refold.ir import Node, as_scalar, hint, make
-from refold.ir.attention import AXES, EXCHANGED
+from refold.ir.attention import AXES, EXCHANGED, unspread
 
 
 def _exchanged(node: Node) -> Node:
@@ -22,10 +22,8 @@ def _added(mask: Value) -> Node:
     if mask.dtype == torch.bool:
         numbers = (as_scalar(x, torch.float32) for x in (0.0, -torch.inf))
         node = make("where", node, *numbers)
-    while node.op == "expand" and node.inputs[0].shape[-1] == node.shape[-1]:
-        (node,) = node.inputs
     need(node.dtype == torch.float32, "a mask of another dtype")
-    return node
+    return unspread(node)
 
 
 def _attended(

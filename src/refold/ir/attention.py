@@ -25,6 +25,13 @@ def takes(queries: Dim, features: Dim) -> bool:
     return isinstance(features, int) and features <= HELD and hint(queries) >= FEW
 
 
+def unspread(mask: Node) -> Node:
+    """A mask without what spreads it over batches, heads and queries: its readers do that."""
+    while mask.op == "expand" and mask.inputs[0].shape[-1] == mask.shape[-1]:
+        (mask,) = mask.inputs
+    return mask
+
+
 def attention(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     """As its queries. Raises ValueError for sizes that do not go together."""
     q, k, v, *masks = inputs

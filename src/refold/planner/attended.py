@@ -14,7 +14,7 @@ import torch
 from refold.devices import DeviceModel
 from refold.families.attention.claim import is_taken
 from refold.ir import HALF_DTYPES, Dim, Graph, Node, Sym, as_scalar, make, numel
-from refold.ir.attention import EXCHANGED
+from refold.ir.attention import EXCHANGED, unspread
 from refold.ir.evaluate import run
 from refold.ir.graph import topological
 from refold.ir.node import rebuild
@@ -164,7 +164,7 @@ def _scores(node: Node) -> _Scores | None:
             return None
         (x,) = (i for i in sides if i not in numbers)
         zeros = (as_scalar(0.0, node.dtype) if i is x else i for i in sides)
-        pairs = [(x, make("where", _unspread(choice), *zeros))]
+        pairs = [(x, make("where", unspread(choice), *zeros))]
     elif node.op == "add":
         x, other = node.inputs
         pairs = [(x, other), (other, x)]
@@ -174,7 +174,7 @@ def _scores(node: Node) -> _Scores | None:
         found = _product(x) if x.shape == node.shape and mask.op != "scalar" else None
         if found is not None:
             inside = found.inside | {node}
-            return replace(found, mask=_unspread(mask), filled=filled, inside=inside)
+            return replace(found, mask=unspread(mask), filled=filled, inside=inside)
     return None
 
 
@@ -209,12 +209,6 @@ def _number_of(node: Node) -> float | None:
     if any(n.op != "scalar" or isinstance(n["value"], Sym) for n in leaves):
         return None
     return float(run([node], {}, {}, torch.float64)[node].item())
-
-
-def _unspread(mask: Node) -> Node:
-    while mask.op == "expand" and mask.inputs[0].shape[-1] == mask.shape[-1]:
-        (mask,) = mask.inputs
-    return mask
 
 
 # --- what is made of them -------------------------------------------------------------------------
