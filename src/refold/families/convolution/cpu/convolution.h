@@ -151,7 +151,9 @@ template <class Body> class Convolution {
       }
   }
 
-  void compute(const Rows& rows, long begin, long group, long first_panel, long last_panel, Scratch& scratch) {
+  // By itself, as lay_copies is: inlined into what shares work out, its loops have too few registers.
+  [[gnu::noinline]] void compute(const Rows& rows, long begin, long group, long first_panel, long last_panel,
+                                 Scratch& scratch) {
     const long cols = std::min(kWide, rows.pixels - begin), top = panels_.start(first_panel);
     const long height = panels_.start(last_panel) - top;
     lay_runs(rows, begin, cols, scratch.runs);
@@ -208,7 +210,7 @@ template <class Body> class Convolution {
   }
 
   // What each tap sees of the runs, padding included, in the order of places.
-  void lay_copies(const std::vector<Tap>& taps, Scratch& scratch) const {
+  [[gnu::noinline]] void lay_copies(const std::vector<Tap>& taps, Scratch& scratch) const {
     scratch.copies.clear();
     scratch.first.assign(1, 0);
     scratch.reach = 0;
@@ -243,10 +245,11 @@ template <class Body> class Convolution {
       for (; c != last; c++) {
         const Real* from = c->from < 0 ? zeros_.data() : plane + c->from;
         Real* at = to + c->at;
+        const long n = c->count;  // read once: what is stored might be it
         long j = 0;
         do {
           Vec::loadu(from + j).store(at + j);
-        } while ((j += kLanes) < c->count);
+        } while ((j += kLanes) < n);
       }
       return;
     }
@@ -303,8 +306,9 @@ template <class Body> class Convolution {
   }
   RF_FN void take(const Real* acc, long image, long feature, long begin, long count) const {
     const long row = image * kGroups * kFeatures + feature;
+    const Body body = body_;  // in registers: what is stored might be what body_ refers to
     for_columns(begin, begin + count, [&](auto col) {
-      body_.store(row, col, body_.template value<Vec>(full<Vec>(acc - begin, 0, col), row, feature, col));
+      body.store(row, col, body.template value<Vec>(full<Vec>(acc - begin, 0, col), row, feature, col));
     });
   }
 
