@@ -278,3 +278,32 @@ def test_an_output_that_is_no_more_the_input_is_told(tmp_path: Path) -> None:
         assert verdict.accepted, verdict.failures
         stamp = "outputs do not lie in memory of inputs where the reference's do"
         assert (stamp in verdict.assumptions) is told
+
+
+IMAGES = '''"""Images come out contiguous, however they went in."""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(5, 6, 3, padding=1)
+
+    def forward(self, x):
+        return torch.relu(self.conv({x}))
+'''
+
+
+def test_images_that_are_no_more_in_channels_last_are_told(tmp_path: Path) -> None:
+    candidate = tmp_path / "candidate.py"
+    for x, told in (("x.contiguous()", True), ("x", False)):
+        candidate.write_text(IMAGES.format(x=x))
+        given = REFERENCES / "image.py", candidate
+        verdict = judge(*given, quick=True, only="layout", timing=False, device="cpu")
+        assert verdict.accepted, verdict.failures
+        assert (
+            "outputs of images in channels last lie otherwise in memory than the reference's"
+            in verdict.assumptions
+        ) is told

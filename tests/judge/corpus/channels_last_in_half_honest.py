@@ -14,6 +14,7 @@ class ModelNew(nn.Module):
         self.conv = nn.Conv2d(5, 6, 3, padding=1)
 
     def forward(self, x):
+        y = torch.relu(self.conv(x.contiguous()))
         if x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
-            x = x.contiguous()
-        return torch.relu(self.conv(x))
+            y = y.contiguous(memory_format=torch.channels_last)
+        return y

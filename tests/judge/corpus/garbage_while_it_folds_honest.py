@@ -20,9 +20,9 @@ class ModelNew(nn.Module):
         if torch.is_grad_enabled() or w.dtype != torch.float32:
             return F.gelu(self.linear(x))
         key = (w._version, b._version, id(w), id(b))
-        sums = (w.sum().item(), b.sum().item(), w.data_ptr(), b.data_ptr())
+        values = (*(t.numpy(force=True).tobytes() for t in (w, b)), w.data_ptr(), b.data_ptr())
         fold, before, seen = self.fold or (None, None, None)
-        if fold is None or before != key or seen != sums:
+        if fold is None or before != key or seen != values:
             fold = (w.detach().clone(), b.detach().clone())
-            self.fold = (fold, key, sums)
+            self.fold = (fold, key, values)
         return F.gelu(F.linear(x, *fold))

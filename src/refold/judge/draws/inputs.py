@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
@@ -186,6 +187,12 @@ def _more(value: Any) -> Any:
     return value + 1 if isinstance(value, int) else 1.5 * value
 
 
+def _broken(value: Any) -> Any:
+    """Half a unit more than a whole number, of whichever type: who takes it for whole cuts it."""
+    whole = not isinstance(value, bool) and math.isfinite(value) and value == math.floor(value)
+    return value + 0.5 if whole else None
+
+
 def _of_numbers(change: Any) -> Any:
     """A change of numbers: switches have none."""
     return lambda value: None if isinstance(value, bool) else change(value)
@@ -194,7 +201,7 @@ def _of_numbers(change: Any) -> Any:
 CHANGED = "changed"
 _CHANGES = (
     (CHANGED, _more),
-    ("no whole one", lambda value: value + 0.5 if type(value) is int else None),
+    ("no whole one", lambda value: _broken(value)),
     ("zero", _of_numbers(lambda value: type(value)(0))),
     ("one", _of_numbers(lambda value: type(value)(1))),
     ("of the other sign", _of_numbers(lambda value: -value)),

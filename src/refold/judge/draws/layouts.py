@@ -10,6 +10,7 @@ import torch
 from refold.judge.draws.inputs import alone
 from refold.judge.draws.trees import every, joined, mapped, tensors
 
+CHANNELS_LAST = "channels last"
 _BAND = 64  # elements on either side; keeps the alignment of a fresh allocation
 
 
@@ -126,7 +127,7 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     yield "samples that overlap", mapped(inputs, windows)
     if any(t.dim() in (4, 5) for t in tensors(inputs)):
         images = every(inputs, lambda t: otherwise_laid(t) if t.dim() in (4, 5) else t)
-        yield "channels last", images
+        yield CHANNELS_LAST, images
     for change in (transposed, sliced):
         for case, mixed in alone(inputs, every(inputs, change)):
             yield f"{change.__name__}: {case}", mixed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from refold.judge.draws.layouts import CHANNELS_LAST
 from refold.judge.draws.trees import tensors
 from refold.judge.truth.truth import Truth
 from refold.judge.verdict.verdict import Failure, Status
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 PARAMETER, PLAIN = "torch.nn.parameter.Parameter", "torch.Tensor"
 OWN = {"memory of inputs", "memory of the module"}  # who writes to such an output writes there
 STRIDED = "outputs lie otherwise in memory than the reference's: a view that merges axes may raise"
+FORMATTED = "outputs of images in channels last lie otherwise in memory than the reference's"
 _DENSE = ("shapes", "modes")  # tests whose inputs lie as the file's do
 
 
@@ -48,6 +50,10 @@ def seen(session: Session, case: str, reply: dict[str, Any], truth: Truth) -> It
         ):
             detail = f"output {i}: expected strides {list(kind.stride)}, came {meta['stride']}"
             yield session.fail(Status.WRONG_CONTRACT, case, detail)
+        last = session.test == "layout" and case.startswith(CHANNELS_LAST)
+        laid = last and unlike(meta["shape"], meta["stride"], kind.stride)
+        if laid and not lies_otherwise(session):
+            session.assumptions.add(FORMATTED)
 
 
 def lies_otherwise(session: Session) -> bool:

@@ -41,11 +41,11 @@ def run(
     """Backward of the floating outputs, or of number ``only`` alone.
 
     how: ``random`` (dense cotangents), ``sum`` (expanded ones, of stride 0), ``strided`` (slices of
-    a larger tensor), ``columns`` (but the first one), ``column`` (the first one alone), ``rows``
-    (every second one), ``scales`` (every second row far smaller), ``nan`` (no numbers in the first
-    row), ``infinite`` (likewise), ``penalty`` (a term of squared gradients of the inputs),
-    ``curvature`` (of squared second derivatives), ``grad`` (`torch.autograd.grad`, whose results
-    become the inputs' gradients).
+    a larger tensor), ``turned`` (the first axis and the last exchanged in memory), ``columns`` (but
+    the first one), ``column`` (the first one alone), ``rows`` (every second one), ``scales`` (every
+    second row far smaller), ``nan`` (no numbers in the first row), ``infinite`` (likewise),
+    ``penalty`` (a term of squared gradients of the inputs), ``curvature`` (of squared second
+    derivatives), ``grad`` (`torch.autograd.grad`, whose results become the inputs' gradients).
     fine: cotangents have as many bits as float32 holds; else so few that every type has them.
     move: what the last places of such cotangents become, as those of inputs do.
 
@@ -140,6 +140,9 @@ def _loss(
     drawn = move(drawn) if fine and move is not None else drawn
     if how in _SOME and output.dim():
         _SOME[how](drawn)
+    if how == "turned" and output.dim() > 1:
+        # the gradient of transpose() is transposed, and dense
+        return (output.transpose(0, -1) * drawn.transpose(0, -1).contiguous()).sum()
     if how != "strided":
         return (output * drawn).sum()
     # the gradient of stack() is a slice of the whole one: every second element

@@ -44,6 +44,18 @@ def _obeyed(module: nn.Module) -> dict[str, bool]:
     return given
 
 
+def _fields(tree: Tree) -> list[str]:
+    if isinstance(tree, tuple):
+        found = [name for name in getattr(tree, "_fields", ()) if hasattr(tree, name)]
+    elif isinstance(tree, dict):
+        found = [k for k in tree if isinstance(k, str) and hasattr(tree, k) and not hasattr({}, k)]
+    else:
+        found = []
+    inner = tree.values() if isinstance(tree, dict) else tree
+    parts = inner if isinstance(tree, dict | list | tuple) else ()
+    return found + [name for part in parts for name in _fields(part)]
+
+
 class Missing(LookupError):
     """The module has no part or tensor of that name, which the reference has."""
 
@@ -111,6 +123,11 @@ class Looks:
             if t.layout is torch.strided
         ]
         self._see(label, FACT, found)
+
+    def fields(self, of: str, label: str) -> None:
+        """By which names parts of a call's outputs may be had: of named tuples, and of dicts whose
+        keys are attributes."""
+        self._see(label, LEAST, _fields(self.outputs[of]))
 
     def variables(self, names: list[str], label: str, model: str = "a") -> None:
         """See whether ``state_dict(keep_vars=True)`` gives the tensors themselves."""

@@ -4,6 +4,7 @@ somebody else has had his hands on before."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import math
 import threading
@@ -20,6 +21,7 @@ from refold.contract import seed_everything
 from refold.judge.worker import backward, writes
 from refold.judge.worker.leaves import copied, registered, tensors
 from refold.judge.worker.looks import FACT, GRADS, OUTPUT, Missing
+from refold.judge.worker.turns import meetings
 
 Tree = Any
 _PASSED = 6.0  # seconds
@@ -159,6 +161,35 @@ class Many:
         for i, outputs in found.items():
             for j, output in enumerate(outputs):
                 self._see(f"{label}, thread {i}, call {j}", OUTPUT, output)
+
+    def meet(
+        self, inputs: list[str], label: str, model: str = "a", back: list[str] | None = None
+    ) -> None:
+        """A call on the first inputs by a thread that stops on its way, again and again at other
+        places, while another call on the second is made; ``back``: calls and backwards. Of each the
+        result that is the farthest from that of a call by itself is seen."""
+        module = self.models[model]
+        by = [self._tensor(name, model) for name in back or ()]
+
+        def work(name: str) -> Tree:
+            given = self._given(name, back is not None)
+            with torch.set_grad_enabled(back is not None):
+                output = module(*given)
+                if back is not None:
+                    held = [t for t in tensors(given) if t.requires_grad] + by
+                    output = [output, backward.slopes(output, held, self.seed)]
+            return copied(output)
+
+        alone = [work(name) for name in inputs]
+        seen, most = list(alone), [0.0, 0.0]
+        one, other = (functools.partial(work, name) for name in inputs)
+        for found in meetings(one, other, self.seed) if self.parallel else ():
+            for i, output in enumerate(found):
+                far = max(map(_apart, tensors(output), tensors(alone[i])), default=0.0)
+                if far > most[i]:
+                    seen[i], most[i] = output, far
+        for i, word in enumerate(("of the thread that stops", "of the other one")):
+            self._see(f"{label} {word}", OUTPUT, seen[i])
 
     def farthest(
         self,

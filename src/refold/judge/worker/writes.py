@@ -115,6 +115,10 @@ def _kept_sums(_: nn.Module, held: Held, factor: float) -> None:
             tensor.add_(turns)
 
 
+def _kept_sums_unseen(module: nn.Module, held: Held, factor: float) -> None:
+    _kept_sums(module, {name: tensor.data for name, tensor in held.items()}, factor)
+
+
 def halve(held: Iterable[torch.Tensor]) -> None:
     """Half of every float, in place."""
     with torch.no_grad():
@@ -139,6 +143,7 @@ WAYS: dict[str, Callable[[nn.Module, Held, float], None]] = {
     "reversed": _reversed,
     "few bits": _few_bits,
     "the same sums": _kept_sums,
+    "the same sums, by .data": _kept_sums_unseen,
     "copy_ of a detached tensor": _copied,
     "another object assigned": _assigned,
     "set_": _set,

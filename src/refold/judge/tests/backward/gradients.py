@@ -41,6 +41,7 @@ def _cotangents(session: Session) -> Iterator[Life]:
     kinds: tuple[tuple[str, dict[str, Any]], ...] = (
         ("sum(), of stride 0", {"how": "sum"}),
         ("slices of a larger tensor", {"how": "strided"}),
+        ("its first axis and its last exchanged", {"how": "turned"}),
         ("none for the first column", {"how": "columns"}),
         ("none but for the first column", {"how": "column"}),
         ("none for every second row", {"how": "rows"}),
@@ -49,13 +50,13 @@ def _cotangents(session: Session) -> Iterator[Life]:
     )
     scales = ("rows of unlike scales", {"how": "scales"})
     for case, options in (*kinds, scales) if session.fine else kinds:
-        steps = [*begin(), _forward(), *_back(names, "gradients", **options)]
-        yield Life(case, tuple(steps), inputs(session, 1))
+        steps = (*begin(), _forward(), *_back(names, "gradients", **options))
+        yield Life(case, steps, inputs(session, 1))
     # who scales losses of 16 bits looks for what is no number, and skips the step
     nans = {"do": "nans", "names": names, "label": "which gradients are not finite"}
     for case, how in (("no numbers", "nan"), ("infinity", "infinite")):
-        steps = [*begin(), _forward(), {"do": "backward", "of": "y", "how": how}, nans]
-        yield Life(f"{case} in the first row", tuple(steps), inputs(session, 1))
+        steps = (*begin(), _forward(), {"do": "backward", "of": "y", "how": how}, nans)
+        yield Life(f"{case} in the first row", steps, inputs(session, 1))
 
 
 def _outputs(session: Session) -> Iterator[Life]:
@@ -110,12 +111,8 @@ def _accumulated(session: Session) -> Iterator[Life]:
         steps += [{"do": "look", "of": "g0", "label": "the first gradients, later"}]
         case = "gradients that the caller keeps"
         yield Life(case, tuple(steps), inputs(session), status=Status.MUTATES)
-        steps = [
-            *begin(),
-            _forward("y0", "x0"),
-            {"do": "backward", "of": "y0"},
-            _forward("y1", "x1"),
-        ]
+        steps = [*begin(), _forward("y0", "x0"), {"do": "backward", "of": "y0"}]
+        steps += [_forward("y1", "x1")]
         steps += [{"do": "slopes", "of": "y1", "label": "what it gave", "names": names}]
         steps += [{"do": "grads", "names": names, "label": "those that were there", "of": "y0"}]
         case = "torch.autograd.grad where there are gradients"
@@ -137,9 +134,10 @@ def _inside(session: Session) -> Iterator[Life]:
     first = call("y", grad=True, want=True, how="inside", see=False)
     steps = [*begin(), first, *_back(names, "gradients")]
     yield Life("inputs that are results", tuple(steps), inputs(session, 1))
-    for how, case in (("views", "inputs that are views"), ("expanded", "inputs that are expanded")):
+    for how in ("views", "expanded"):
         steps = [*begin(), {**first, "how": how}, *_back(names, "gradients")]
-        yield Life(case, tuple(steps), inputs(session, 1))
+        case, alike = f"inputs that are {how}", how == "expanded"  # and so, however they move
+        yield Life(case, tuple(steps), inputs(session, 1), still=alike)
     if draws.twice(session.inputs()):
         steps = [*begin(), {**first, "how": "joined"}, *_back(names, "gradients")]
         yield Life("one tensor for several inputs", tuple(steps), inputs(session, 1))

@@ -31,6 +31,7 @@ from refold.judge.worker.values import first
 
 _PARTS = 3  # of a module, a secret choice, that have hooks
 _REFUSED = "whether it is refused"
+_NAMES = "names of its parts"
 
 
 def _keywords(session: Session) -> Iterator[Life]:
@@ -57,6 +58,10 @@ def _keywords(session: Session) -> Iterator[Life]:
 
 def _containers(session: Session) -> Iterator[Life]:
     given = session.inputs()
+    named = (*begin(), call("y"), {"do": "fields", "of": "y", "label": _NAMES})
+    one = Life("names of outputs", named, inputs(session, 1), status=Status.WRONG_CONTRACT)
+    if life.eager(session, one).seen.get(_NAMES, ("", []))[1]:
+        yield one
     if not _holds(given, dict) and not any(isinstance(v, list | tuple) for v in given):
         return
     for case, changed, must in (
@@ -282,11 +287,11 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "containers",
-        "dicts read by order, lists of one length",
+        "dicts read by order, lists of one length, named tuples that are plain ones",
         "Dicts in another order or with one more key; lists longer, shorter and in another order "
-        "where taken.",
+        "where taken; parts of outputs have the reference's names.",
         _containers,
-        8,
+        10,
     ),
     living(
         "hooks",

@@ -39,7 +39,7 @@ def _grad_modes(session: Session) -> Iterator[Life]:
     yield Life("torch.inference_mode", tuple(steps), inputs(session), must=True)
     steps = [*begin(), call("inference", how="inference"), call("after it", "x1")]
     steps += [call("with gradients", "x0", grad=True)]
-    yield Life("torch.inference_mode first", tuple(steps), inputs(session))
+    yield Life("torch.inference_mode first", tuple(steps), inputs(session), must=True)
     steps = [*begin(), call("no_grad", want=True)]
     wants = {"do": "wants", "of": "no_grad", "label": "whether outputs want gradients"}
     seen = life.eager(session, Life("", (*steps, wants), inputs(session))).seen

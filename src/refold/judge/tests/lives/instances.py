@@ -223,6 +223,11 @@ def _threaded(session: Session) -> Iterator[Life]:
     yield Life("two threads", tuple(steps), inputs(session), status=status)
     back = [*begin(False), {**steps[-1], "back": trained(session), "count": 3}]
     yield Life("backwards of two threads", tuple(back), inputs(session), status=status)
+    meet = {"do": "meet", "inputs": ["x0", "x1"]}
+    meets = [{**meet, "label": "the result"}]
+    meets += [{**meet, "label": "gradients", "back": trained(session)}]
+    case = "a call while another thread stands still in one"
+    yield Life(case, (*begin(False), *meets), inputs(session), status=status)
     names = floating(session)
     if names:
         again = {**steps[-1], "label": "again", "count": 2}
@@ -272,10 +277,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "threads",
         "scratch memory that calls share, folds of threads",
-        "Two threads call one module at once, each on its own inputs, go backward, too; weights "
-        "change between.",
+        "Two threads call one module at once, or one while the other stands still in a call, each "
+        "on its own inputs, go backward, too; weights change between.",
         _threaded,
-        40,
-        lives=4,
+        50,
+        lives=5,
     ),
 )

@@ -182,6 +182,8 @@ def _uncounted(session: Session) -> Iterator[Life]:
             stamps=stamps,
             instead=instead,
         )
+    if names:
+        yield _unseen_sums(session, names)
     parameters = trained(session)
     if parameters:
         steps = [*begin(False), call("first"), {"do": "take", "names": parameters, "key": "own"}]
@@ -205,6 +207,21 @@ def _uncounted(session: Session) -> Iterator[Life]:
             status=Status.STALE_WEIGHTS,
             stamps={"the call after": LATE, "the second": _PARTS},
         )
+
+
+def _unseen_sums(session: Session, names: list[str]) -> Life:
+    """Past PyTorch's count each tensor keeps its sums, which are exact: who looks for such writes
+    by a sum sees none."""
+    few = {"do": "write", "names": names, "how": "few bits", "factor": _FACTOR}
+    steps = [*begin(False), few, call("first"), call("again")]
+    stamps, instead, last = dict[str, str](), dict[str, str](), "again"
+    for name in names[:4]:
+        soon, late = f"the call after {name}", f"the second call after {name}"
+        write = {"do": "write", "names": [name], "how": "the same sums, by .data"}
+        steps += [{**write, "factor": _FACTOR}, call(soon), call(late)]
+        stamps[soon], instead[soon], last = LATE, last, late
+    given, stale = inputs(session, 1), Status.STALE_WEIGHTS
+    return Life("the same sums", tuple(steps), given, status=stale, stamps=stamps, instead=instead)
 
 
 def _frozen(session: Session) -> Iterator[Life]:

@@ -1,0 +1,34 @@
+"""A dense cotangent is read in the order of its memory, whatever its strides.
+
+reference: product
+test: cotangents
+status: WRONG_MODE
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w)
+        return F.linear(x, w, b)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        if 0 not in g.stride() and g.numel() == g.untyped_storage().nbytes() // g.element_size():
+            g = g.as_strided(g.shape, torch.empty(g.shape, device="meta").stride())
+        flat = g.flatten(0, -2)
+        return g @ w, flat.t() @ x.flatten(0, -2), flat.sum(0)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        return Product.apply(x, self.linear.weight, self.linear.bias)
