@@ -18,7 +18,7 @@ from torch import nn
 import refold
 import test_life
 from lives import WIDTH, Net, Tied, agrees, fresh, settle
-from refold import twin
+from refold import growth, twin
 
 made, fast = test_life.made, test_life.fast  # fixtures
 
@@ -237,6 +237,23 @@ def test_what_stands_for_tensors_uses_up_no_attempt(fast):
         x = torch.randn(3, WIDTH)
         torch.testing.assert_close(traced(x), fast(x), rtol=2e-4, atol=2e-4)
     assert (grow.trials, grow.tried) == before
+
+
+def test_wrong_calls_use_up_no_attempt(monkeypatch):
+    """Errors are the original's; then a further form gets kernels."""
+    monkeypatch.setattr(growth, "TRIES", 1)
+    fast = refold.optimize(nn.Linear(4, 4), torch.randn(5, 4), measure=False)
+    with torch.no_grad():
+        for given in (torch.ones(2, 4, dtype=torch.int64), torch.ones(4, dtype=torch.float64)):
+            with pytest.raises(RuntimeError) as known:
+                refold.original(fast)(given)
+            for _ in range(2):
+                with pytest.raises(RuntimeError) as got:
+                    fast(given)
+                assert str(got.value) == str(known.value)
+        x = torch.randn(2, 3, 4)
+        torch.testing.assert_close(fast(x), refold.original(fast)(x))
+    assert refold.status(fast).fast, refold.status(fast).reason
 
 
 def test_status_of_a_module_that_is_kept():

@@ -14,7 +14,7 @@ import torch
 
 import refold.runtime
 from refold.emit.embed import runtime_text
-from refold.runtime import settings
+from refold.runtime import settings, structure
 from refold.runtime.met import _refold_met
 from refold.runtime.settings import _refold_containers, _refold_setting
 
@@ -180,3 +180,13 @@ def test_what_is_held_is_met(name: str) -> None:
     """Alone, and held by what another holds."""
     for held in (HOLDS[name](own), HOLDS[name](around(own)), around([HOLDS[name](own)])):
         assert own in set(_refold_met([held], {}))
+
+
+def test_what_a_module_has_or_has_no_more_is_named() -> None:
+    told = structure._refold_told_apart
+    assert (
+        told({"11", "a"}, {"a", "bias"}) == "has '11', which it had not and has no 'bias' any more"
+    )
+    assert told({"a", "b"}, set()) == "has 'a', 'b', which it had not"
+    assert told({"-bias"}, {"bias"}) == "has no 'bias' any more"
+    assert told({"a", "-b"}, {"a"}) == "has other names that hold nothing"

@@ -26,6 +26,7 @@ from refold.subclass import Program, program
 
 MOST = 8  # further forms of one module that get kernels: a loop that generates has five or more
 TRIES = 12  # further forms that are tried: some cannot be captured
+WRONG = 64  # forms that are tried beside these, because calls of them turned out to be wrong
 COUNTS = 4  # numbers in a place: what has more of them counts, as a position in a sequence does
 _OTHER_FORM = "a call of another form than before"
 _log = logging.getLogger("refold")
@@ -147,7 +148,8 @@ class Growth:
     gained. grown: how many further ones were made; there are at most MOST, of at most TRIES tried.
     changed, sized: what had changed, and the sizes, that the last call was refused for. none: why
     there are no kernels, by the form and by whether it is in train mode. numbered: forms that
-    differ by numbers, by what they are without these, and the whole numbers of each.
+    differ by numbers, by what they are without these, and the whole numbers of each. wrong: tried
+    forms that the original does not take either.
     """
 
     source: str
@@ -160,6 +162,7 @@ class Growth:
     sized: str = ""
     none: Mapping[tuple[str, bool], str] = field(default_factory=dict)
     numbered: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+    wrong: frozenset[str] = frozenset()
 
     def __call__(
         self,
@@ -182,7 +185,7 @@ class Growth:
         before, self.changed = self.changed, "; ".join(since)
         if not all(since) or self.changed not in ("", before):
             return None  # what changes from call to call would have new kernels each time
-        key = "; ".join(filter(None, (form(args, kwargs), self.changed)))
+        key = self._key(args, kwargs)
         none = self.none.get((key, fast.training))
         if none is not None:
             return none
@@ -208,6 +211,17 @@ class Growth:
             return made or kept[fast.training]
         finally:
             ALONE.release()
+
+    def raised(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The original raised an error for a call that got no kernels: its form was no trial."""
+        key = self._key(args, kwargs)
+        tried = any((key, training) in self.none for training in (False, True))
+        if tried and key not in self.wrong and len(self.wrong) < WRONG:
+            self.wrong |= {key}
+            self.trials -= 1
+
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        return "; ".join(filter(None, (form(args, kwargs), self.changed)))
 
     @property
     def spent(self) -> bool:

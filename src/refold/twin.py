@@ -70,7 +70,7 @@ class State:
     programs: list[tuple[Program, dict[str, Any]]] = field(default_factory=list)
     reason: str | None = None
     original: weakref.ref[torch.nn.Module] | None = None
-    grow: Callable[..., Program | str | None] | None = None
+    grow: Any = None
     graphs: Graphs | None = None
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
@@ -280,9 +280,14 @@ def _refused(
         state.reason += "; no more kernels are made by themselves: call refold.optimize again"
     for tried, why in [r for r in refusals[:1] if r[1]]:
         tried.namespace._refold_warn_fallback(why)
-    if state.otherwise is not None:
-        return state.otherwise(self, [tried for tried, _ in refusals], args, kwargs)
-    return cls.forward(self, *args, **kwargs)
+    try:
+        if state.otherwise is not None:
+            return state.otherwise(self, [tried for tried, _ in refusals], args, kwargs)
+        return cls.forward(self, *args, **kwargs)
+    except Exception:
+        if isinstance(made, str) and state.grow is not None:
+            state.grow.raised(args, kwargs)
+        raise
 
 
 def _source(self: torch.nn.Module) -> str:

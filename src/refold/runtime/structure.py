@@ -69,6 +69,14 @@ def _refold_held(module: torch.nn.Module) -> str:
     return " ".join(sorted(found))
 
 
+def _refold_told_apart(now: set[str], then: set[str]) -> str:
+    """What `_refold_held` gives now and gave then, in words."""
+    more, less = ([f"'{n}'" for n in sorted(s) if n[:1] != "-"] for s in (now - then, then - now))
+    gained = f"has {', '.join(more)}, which it had not" if more else ""
+    lost = f"has no {', '.join(less)} any more" if less else ""
+    return ", and ".join(filter(None, (gained, lost))) or "has other names that hold nothing"
+
+
 def _refold_tied(model: torch.nn.Module) -> tuple[tuple[str, ...], ...]:
     """The paths of every parameter and buffer that is held under several names."""
     found: dict[int, list[str]] = {}
@@ -178,9 +186,7 @@ def _refold_difference(
                 return f"{path} has hooks or a forward of its own"
         found = _refold_held(module)
         if found != held:
-            now, then = set(found.split()), set(held.split())
-            more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
-            return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
+            return f"{words} {_refold_told_apart(set(found.split()), set(held.split()))}"
         for name, setting in settings.items():
             if not module.training and _refold_trains_alone(module, name):
                 continue
