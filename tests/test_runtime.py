@@ -185,7 +185,7 @@ def test_what_is_held_is_met(name: str) -> None:
 def test_what_a_module_has_or_has_no_more_is_named() -> None:
     told = structure._refold_told_apart
     assert (
-        told({"11", "a"}, {"a", "bias"}) == "has '11', which it had not and has no 'bias' any more"
+        told({"11", "a"}, {"a", "bias"}) == "has '11', which it had not, and has no 'bias' any more"
     )
     assert told({"a", "b"}, set()) == "has 'a', 'b', which it had not"
     assert told({"-bias"}, {"bias"}) == "has no 'bias' any more"
