@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ def differ(a: Any, b: Any) -> bool:
 
 def all_finite(t: torch.Tensor) -> bool:
     """In one pass that makes no tensor of its size: most results hold tens of millions."""
-    return all(bool(torch.isfinite(end)) for end in torch.aminmax(t))
+    return all(math.isfinite(end.item()) for end in torch.aminmax(t))
 
 
 def each(tree: Any, change: Any) -> Any:

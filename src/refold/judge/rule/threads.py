@@ -11,12 +11,17 @@ import torch
 _SMALL = 1 << 20
 
 
+def small(elements: int) -> bool:
+    """Whether one thread does as well on so many elements."""
+    return elements <= _SMALL
+
+
 @contextlib.contextmanager
 def few(elements: int) -> Iterator[None]:
     """One thread for small tensors: on a busy machine each operation of two threads waits until
     both have had a processor, milliseconds for microseconds of work."""
     before = torch.get_num_threads()
-    if elements > _SMALL or before == 1:
+    if not small(elements) or before == 1:
         yield
         return
     torch.set_num_threads(1)

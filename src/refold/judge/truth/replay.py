@@ -18,6 +18,7 @@ from refold.judge.worker.mode import Mode
 
 _SIXTEEN = (torch.float16, torch.bfloat16)
 _NARROW = (torch.float32, *_SIXTEEN)
+_ASKS = {"float", "half", "bfloat16", "to", "type"}  # functions that name a type by themselves
 Draws = list[tuple[Any, tuple[torch.Tensor, ...]]]
 
 
@@ -28,8 +29,10 @@ class Widen(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
+        if name not in _ASKS and not (kwargs and kwargs.get("dtype") in _NARROW):
+            return func(*args, **(kwargs or {}))
+        kwargs = dict(kwargs or {})
         if name in {"float", "half", "bfloat16"} and args and isinstance(args[0], torch.Tensor):
             return args[0].to(torch.float64, copy=name != "float")
         asked = (kwargs.get("dtype"), *(a for a in args[1:] if isinstance(a, torch.dtype)))

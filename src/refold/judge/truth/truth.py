@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,10 @@ class Run:
 
     def bytes(self) -> int:
         """What it holds of outputs, gradients and changed inputs."""
+        return self._bytes
+
+    @functools.cached_property
+    def _bytes(self) -> int:
         held = [*tensors(self.outputs), *self.grads.values(), *self.written]
         apart = 0
 
@@ -68,6 +73,7 @@ class Truth:
     training: bool = False
 
     _made: tuple[Run, Run] | None = None
+    relative: dict[str, float] = field(default_factory=dict)  # eager's error, of small outputs
 
     @property
     def eager(self) -> Run | None:

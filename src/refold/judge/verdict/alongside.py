@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from refold.judge.draws.trees import tensors
+from refold.judge.rule import threads
 from refold.judge.truth.live import Lived
 from refold.judge.verdict.life import Life, compared, eager, states_of, steps_of
 from refold.judge.verdict.owed import Asked
@@ -19,6 +21,12 @@ from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.memory import Starved, exhausted
 
 _BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
+_WHOLE = 0.2  # of quick lives of small models, that have all threads wherever they are
+# tests in which the number of threads may matter: it is as the candidate's users have it
+_SIDE_BY_SIDE = {
+    *("batches", "every batch", "batches with gradients", "threads", "number of threads"),
+    *("many backwards", "volume"),
+}
 _NO_GRADIENTS = ("NotImplementedError", "does not require grad", "no output requires grad")
 
 
@@ -83,7 +91,19 @@ def _posted(session: Session, life: Life) -> Asked:
     chance = random.Random(f"{session.secret} {session.test} {life.case}").random()
     anew = life.built or session.alone or chance < _BUILT
     asked = {"steps": steps_of(session, life), "seed": session.seed + 7, "anew": anew}
-    return session.post("live", patience, **asked)
+    return session.post("live", patience, **asked, alone=_by_one_thread(session, life))
+
+
+def _by_one_thread(session: Session, life: Life) -> bool:
+    """Whether one of PyTorch's threads lives a life: of a small model two wait for one another
+    longer than they work, on a busy machine for most of the time. Single calls, lives of many sizes
+    and of many calls, and some of the others, a secret choice, have all threads."""
+    if not session.quick or session.alone or session.device.type != "cpu":
+        return False
+    drawn = random.Random(f"{session.secret} threads {session.test} {life.case}").random()
+    elements = session.oracle.bytes // 4
+    elements += sum(t.numel() for v in life.inputs.values() for t in tensors(v))
+    return threads.small(elements) and session.test not in _SIDE_BY_SIDE and drawn >= _WHOLE
 
 
 def _raised(session: Session, life: Life, raised: dict[str, Any]) -> Iterator[Failure]:

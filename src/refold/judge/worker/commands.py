@@ -186,10 +186,18 @@ class Worker(Calls):
         self.states.update(states)
         self.inputs.update(inputs)
 
-    def do_live(self, steps: list[Any], seed: int, anew: bool) -> dict[str, Any]:
-        """One life of a new module; see `steps.Interpreter`. ``anew``: no copy of one."""
+    def do_live(self, steps: list[Any], seed: int, anew: bool, alone: bool) -> dict[str, Any]:
+        """One life of a new module; see `steps.Interpreter`. ``anew``: no copy of one; ``alone``:
+        by one of PyTorch's threads."""
         make = functools.partial(self.make, anew=True) if anew else self.make
-        answer = Interpreter(make, self.states, self.inputs, seed, self.device).run(steps)
+        before = torch.get_num_threads()
+        try:
+            if alone:
+                torch.set_num_threads(1)
+            answer = Interpreter(make, self.states, self.inputs, seed, self.device).run(steps)
+        finally:
+            if alone:
+                torch.set_num_threads(before)
         if self.device.type == "cpu" and sum(t.nbytes for t in self.model.parameters()) > LARGE:
             trim(0)  # the allocator keeps what is freed, for the clock's sake
         return answer
