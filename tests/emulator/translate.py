@@ -281,6 +281,8 @@ def _call(sections: list[str]) -> str:
         return f"({_operands(sections[1])[0]} = emulator::{function})" if register else ""
     operands = [o for s in sections[1:3] for o in _operands(s)]
     if function.startswith(("product<", "product_of_registers<")):
+        if function.startswith("product_of_registers<") and ptx.endswith("p, 1, 1, 1;"):
+            function = function.replace("_registers<", "_registers_across<")  # b along columns
         columns = re.search(r", (\d+)>", function)
         sums = int(columns[1]) // 2 if columns is not None else 64
         operands = [f"&({operands[0]})", *operands[sums:]]  # an array's elements in order

@@ -198,6 +198,15 @@ template <bool Bfloat> Sixteen tile_row(const Block& block, uint64_t descriptor,
   return {{piece(at), piece(at + 16)}};
 }
 
+// A column of such a tile, of 16 rows.
+template <bool Bfloat> Sixteen tile_column(const Block& block, uint64_t descriptor, int column) {
+  const uint32_t start = uint32_t(descriptor & 0x3fff) << 4;
+  uint16_t bits[16];
+  for (int k = 0; k < 16; k++)
+    bits[k] = *reinterpret_cast<uint16_t*>(block.shared + swizzled(start + k * 128 + column / 8 * 16) + column % 8 * 2);
+  return {{widened<Bfloat>(bits), widened<Bfloat>(bits + 8)}};
+}
+
 void check_descriptor(uint64_t descriptor) {
   if (descriptor >> 62 == 0) {  // without a swizzle
     if (descriptor >> 46 || (descriptor >> 32 & 0x3fff) == 0 || (descriptor >> 16 & 0x3fff) == 0)
@@ -209,15 +218,20 @@ void check_descriptor(uint64_t descriptor) {
 }
 // d: this lane's sums of a product [64 x 16] by [Columns x 16], done when the thread waits for it. rows: gives the
 // lane's two rows of a then.
-template <bool Bfloat, int Columns = 128, class Rows> void later_product(float* d, Rows rows, uint64_t b, bool add) {
+// Across: b's tile has its 16 rows of k as rows, of 64 columns, swizzled.
+template <bool Bfloat, int Columns = 128, bool Across = false, class Rows>
+void later_product(float* d, Rows rows, uint64_t b, bool add) {
   check_descriptor(b);
+  static_assert(!Across || Columns == 64);
+  if (Across && b >> 62 == 0) fail("a tile along columns without the swizzle%s", "");
   const Block& block = *self().block;
   const int lane = self().lane();
   self().products.back().push_back([=, &block] {
     const std::array<Sixteen, 2> a = rows();
     for (int j = 0; j < Columns / 8; j++)
       for (int e = 0; e < 2; e++) {
-        const Sixteen column = tile_row<Bfloat>(block, b, 8 * j + 2 * (lane % 4) + e);
+        const int place = 8 * j + 2 * (lane % 4) + e;
+        const Sixteen column = Across ? tile_column<Bfloat>(block, b, place) : tile_row<Bfloat>(block, b, place);
         for (int h = 0; h < 2; h++) {
           float& to = d[4 * j + 2 * h + e];
           to = dot(a[h], column, add ? to : 0.0f);
@@ -246,13 +260,21 @@ template <bool Bfloat> Sixteen row_of_lanes(const uint32_t (*all)[8], int first,
   return {{widened<Bfloat>(bits), widened<Bfloat>(bits + 8)}};
 }
 // Lanes hold a in registers: of rows l / 4 and 8 more.
-template <bool Bfloat, int Columns>
-void product_of_registers(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
+template <bool Bfloat, int Columns, bool Across>
+void of_registers(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
   const uint32_t mine[4] = {a0, a1, a2, a3};
   const auto* all = exchange("wgmma", ~0u, mine, 4);
   const int first = self().lane() / 4 * 4;
   const std::array<Sixteen, 2> a{row_of_lanes<Bfloat>(all, first, 0, 2), row_of_lanes<Bfloat>(all, first, 1, 2)};
-  later_product<Bfloat, Columns>(d, [=] { return a; }, b, add != 0);
+  later_product<Bfloat, Columns, Across>(d, [=] { return a; }, b, add != 0);
+}
+template <bool Bfloat, int Columns>
+void product_of_registers(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
+  of_registers<Bfloat, Columns, false>(d, a0, a1, a2, a3, b, add);
+}
+template <bool Bfloat, int Columns>
+void product_of_registers_across(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add) {
+  of_registers<Bfloat, Columns, true>(d, a0, a1, a2, a3, b, add);
 }
 void product_fence() { aligned_warp("wgmma.fence"); }
 void product_commit() {
@@ -316,6 +338,7 @@ template void product<false, 64>(float*, uint64_t, uint64_t, int);
 template void product<false, 40>(float*, uint64_t, uint64_t, int);
 template void product_of_registers<false, 128>(float*, uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, int);
 template void product_of_registers<false, 64>(float*, uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, int);
+template void product_of_registers_across<false, 64>(float*, uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, int);
 template void warp_product<false>(float&, float&, float&, float&, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t,
                                   uint32_t);
 template void warp_product<true>(float&, float&, float&, float&, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t,

@@ -88,6 +88,8 @@ template <bool Bfloat, int Columns = 128> void product(float* d, uint64_t a, uin
 // Lanes hold a in registers: of rows l / 4 and 8 more.
 template <bool Bfloat, int Columns>
 void product_of_registers(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add);
+template <bool Bfloat, int Columns>
+void product_of_registers_across(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b, int add);
 void product_fence();
 void product_commit();
 void product_wait(int left);

@@ -11,6 +11,9 @@ struct AttentionBody {
   static constexpr bool kMasked = false, kCausal = false;
   static constexpr bool kFilled = false;  // a mask that is not zero stands in a score's place, and is not added
   static constexpr int kPanels = 1;  // of 64 features, 1 or 2
+  static constexpr long kPlaces = 1;  // sums are stored for a multiple of so many queries
+  float* sums() const { return nullptr; }
+  float* destination() const { return nullptr; }
   static RF_FN float unseen() { return 0.0f; }  // what a query gets that sees no key
 };
 
@@ -65,7 +68,8 @@ Error split_and_launch(const Body& body, const Attention& a, unsigned char* tile
   return launch_attention<AttentionShape<Panels, 2>>(body, a, device, stream);
 }
 
-// q [batches, queries, heads, width], k and v [batches, keys, heads, width] -> body.destination(), as q. mask: see Attention.
+// q [batches, queries, heads, width], k and v [batches, keys, heads, width] -> body.destination(), as q, and body.sums(),
+// both perhaps null. mask, sums: see Attention.
 template <class Body>
 Error attention(const Body& body, const float* q, const float* k, const float* v, const float* mask, long batches,
                 long queries, long keys, long heads, long width, long mask_batch, long mask_head, long mask_query,
@@ -79,7 +83,8 @@ Error attention(const Body& body, const float* q, const float* k, const float* v
   auto* tiles = static_cast<unsigned char*>(work.scratch);
   auto* unscale = reinterpret_cast<float2*>(tiles + bytes.tiles);
   const Attention a{q, k, v, mask, body.destination(), batches, int(queries), int(keys), int(heads), int(width),
-                    mask_batch, mask_head, mask_query, tiles, unscale, width % 4 == 0 && aligned(q, k, v)};
+                    mask_batch, mask_head, mask_query, tiles, unscale, width % 4 == 0 && aligned(q, k, v),
+                    body.sums(), int(blocks_of(queries, Body::kPlaces) * Body::kPlaces)};
   return split_and_launch<Body::kPanels>(body, a, tiles, unscale, stream);
 }
 

@@ -26,6 +26,8 @@ template <class Body> RF_FN float plain_score(const Attention& a, const float* q
 template <int Panels, class Body>
 RF_FN void plain_attention(const Attention& a, long batch, int head, int first, int last, int step) {
   const int lane = threadIdx.x % 32;
+  if (last == a.queries && a.sums != nullptr && threadIdx.x < a.places - last)
+    a.store_sum(batch, head, last + threadIdx.x, infinity());
 #pragma unroll 1
   for (int query = first; query < last; query += step) {
     const float* q = a.q + a.query_at(batch, query, head);
@@ -54,6 +56,9 @@ RF_FN void plain_attention(const Attention& a, long batch, int head, int first, 
     }
 #pragma unroll
     for (int i = 16; i; i /= 2) total += __shfl_xor_sync(kFullMask, total, i);
+    if (lane == 0 && a.sums != nullptr)
+      a.store_sum(batch, head, query, total == 0.0f ? infinity() : most + ::logf(total));
+    if (a.out == nullptr) continue;
     float* out = a.out + a.query_at(batch, query, head);
 #pragma unroll
     for (int i = 0; i < 2 * Panels; i++)

@@ -22,13 +22,9 @@
 // While one warpgroup computes numerators, the others' products keep the tensor cores busy.
 #pragma once
 #include "attention_plain.cuh"
+#include "attention_products.cuh"
 
 namespace rf {
-
-constexpr float kLog2E = 1.4426950408889634f;
-constexpr float kNumerators = 10.0f;                   // log2 of the largest numerator
-constexpr float kUnscaleNumerators = 0.0009765625f;    // 2^-10
-constexpr float kMostUnscale = 1.0e36f;                // of queries and keys together: scores stay in fp32's range
 
 template <int Panels, int Warpgroups> struct AttentionShape {
   static constexpr int kPanels = Panels, kWarpgroups = Warpgroups, kQueries = 64 * Warpgroups;
@@ -71,15 +67,9 @@ RF_FN float split_queries(const Attention& a, long batch, int head, int first, u
   return largest;
 }
 
-// Sums that wgmma has written are not read before the wait.
-RF_FN void settle(float (&sums)[32]) {
-#pragma unroll
-  for (int i = 0; i < 32; i++) asm volatile("" : "+f"(sums[i])::"memory");
-}
-
 // What a warpgroup's thread holds of its queries.
 template <class S> struct AttentionRows {
-  static constexpr int kPanel = kDescriptorUnits<kPanelBytes>, kStep = kDescriptorUnits<16 * 2>;  // 16 of a row
+  static constexpr int kPanel = kPanelUnits, kStep = kStepUnits;
   float out[S::kPanels][32], most[2], total[2];
   uint32_t hi[4][4], lo[4][4];  // numerators as wgmma takes them: [16 keys][rows and keys]
 
@@ -93,16 +83,8 @@ template <class S> struct AttentionRows {
 
   // scores = queries times keys, as they are scaled; q, k: descriptors of hi, behind which lo lies.
   RF_FN void multiply(float (&scores)[32], uint32_t q, uint32_t k) const {
-    constexpr int kLow = S::kPanels * kPanel;
     wgmma_fence();
-#pragma unroll
-    for (int product = 0; product < 3; product++)
-#pragma unroll
-      for (int i = 0; i < 4 * S::kPanels; i++) {
-        const int at = i / 4 * kPanel + i % 4 * kStep;
-        wgmma_plain_half<0>(scores, matrix_descriptor(q + at + (product == 0 ? kLow : 0)),
-                            matrix_descriptor(k + at + (product == 1 ? kLow : 0)), product + i != 0);
-      }
+    multiply_panels<S::kPanels>(scores, q, k);
     wgmma_commit_group();
     wgmma_wait_group<0>();
     settle(scores);
@@ -131,7 +113,7 @@ template <class S> struct AttentionRows {
       if constexpr (!Body::kMasked) now[h] = now[h] == -infinity() ? now[h] : now[h] * unscale[h];
       now[h] = maximum(now[h], most[h]);
       from[h] = now[h] == -infinity() ? 0.0f : now[h];
-      again[h] = power(Body::kMasked ? (most[h] - from[h]) * kLog2E : most[h] - from[h]);
+      again[h] = exp2_approximate(Body::kMasked ? (most[h] - from[h]) * kLog2E : most[h] - from[h]);
       most[h] = now[h];
       total[h] *= again[h];
       if constexpr (!Body::kMasked) from[h] = kNumerators - from[h];
@@ -142,10 +124,10 @@ template <class S> struct AttentionRows {
       float x;
       if constexpr (Body::kMasked) x = fmaf(scores[i] - from[h], kLog2E, kNumerators);
       else x = !Bounded || kept >> i & 1 ? fmaf(scores[i], unscale[h], from[h]) : -infinity();
-      scores[i] = power(x);
+      scores[i] = exp2_approximate(x);
       total[h] += scores[i];
     }
-    split(scores);
+    split_fragments(scores, hi, lo);
   }
 
   // Adds the numerators times a tile's values; v: descriptor of hi.
@@ -182,7 +164,12 @@ template <class S> struct AttentionRows {
       total[h] += __shfl_xor_sync(kFullMask, total[h], 2);
       const float factor = total[h] == 0.0f ? Body::unseen() : 1.0f / (total[h] * kUnscaleNumerators);
       const int query = first + lane / 4 + 8 * h;
-      if (query >= a.queries) continue;
+      if (lane % 4 == 0 && a.sums != nullptr) {
+        const float log2_sum = ::log2f(total[h]) - kNumerators;
+        const float sum = Body::kMasked ? fmaf(log2_sum, kLn2, most[h]) : (log2_sum + most[h]) * kLn2;
+        a.store_sum(batch, head, query, total[h] == 0.0f ? infinity() : sum);
+      }
+      if (query >= a.queries || a.out == nullptr) continue;
       float* to = a.out + a.query_at(batch, query, head);
 #pragma unroll
       for (int i = 0; i < 8 * S::kPanels; i++) {
@@ -195,24 +182,6 @@ template <class S> struct AttentionRows {
           if (column + 1 < a.width) to[column + 1] = y;
         }
       }
-    }
-  }
-
- private:
-  RF_FN static float power(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-  }
-
-  RF_FN void split(const float (&p)[32]) {
-#pragma unroll
-    for (int i = 0; i < 16; i++) {  // a pair of neighbours: 16 keys i / 4, eight of them i / 2 % 2, row i % 2
-      const float x = p[8 * (i / 4) + 4 * (i / 2 % 2) + 2 * (i % 2)], y = p[8 * (i / 4) + 4 * (i / 2 % 2) + 2 * (i % 2) + 1];
-      const __half2 high = __floats2half2_rn(x, y);
-      const __half2 low = __floats2half2_rn(x - __low2float(high), y - __high2float(high));
-      hi[i / 4][i % 4] = *reinterpret_cast<const uint32_t*>(&high);
-      lo[i / 4][i % 4] = *reinterpret_cast<const uint32_t*>(&low);
     }
   }
 };

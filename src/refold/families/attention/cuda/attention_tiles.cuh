@@ -36,12 +36,17 @@ struct Attention {
   const unsigned char* tiles;  // [batch][head][tile]
   const float2* unscale;
   bool aligned;  // whether q, k and v can be read 16 bytes at a time
+  float* sums;   // null, or [batches, heads, places]: for each query the logarithm of the sum that its softmax divides by
+  int places;    // the queries and perhaps more, fewer than 64: infinity
   RF_FN int tiles_of_head() const { return (keys + kAttentionKeys - 1) / kAttentionKeys; }
   RF_FN long query_at(long batch, int query, int head) const { return ((batch * queries + query) * heads + head) * width; }
   RF_FN long key_at(long batch, int key, int head) const { return ((batch * keys + key) * heads + head) * width; }
   // Four features from `column` on of what is at x; zero where there is nothing.
   RF_FN float4 four(const float* x, int column, bool there) const {
     return aligned ? load_four<true>(x, column, there ? width : 0) : load_four<false>(x, column, there ? width : 0);
+  }
+  RF_FN void store_sum(long batch, int head, int query, float sum) const {
+    if (query < places) sums[(batch * heads + head) * places + query] = query < queries ? sum : infinity();
   }
   RF_FN const float* mask_row(long batch, int head, int query) const {
     return mask + batch * mask_batch + head * mask_head + query * mask_query;

@@ -1,0 +1,52 @@
+// What attention's kernels on Hopper have in common: products of three fp16 ones, and exponentials that are split for them.
+#pragma once
+#include "attention_tiles.cuh"
+
+namespace rf {
+
+constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+constexpr float kNumerators = 10.0f;                   // log2 of the largest numerator
+constexpr float kUnscaleNumerators = 0.0009765625f;    // 2^-10
+constexpr float kMostUnscale = 1.0e36f;                // of queries and keys together: scores stay in fp32's range
+
+// Sums that wgmma has written are not read before the wait.
+RF_FN void settle(float (&sums)[32]) {
+#pragma unroll
+  for (int i = 0; i < 32; i++) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+constexpr int kPanelUnits = kDescriptorUnits<kPanelBytes>, kStepUnits = kDescriptorUnits<16 * 2>;  // 16 of a row
+
+// sums = a times b^T of 64 rows each, along their features, as they are scaled: three products. a, b: descriptors of hi,
+// behind which lo lies.
+template <int Panels> RF_FN void multiply_panels(float (&sums)[32], uint32_t a, uint32_t b) {
+  constexpr int kLow = Panels * kPanelUnits;
+#pragma unroll
+  for (int product = 0; product < 3; product++)
+#pragma unroll
+    for (int i = 0; i < 4 * Panels; i++) {
+      const int at = i / 4 * kPanelUnits + i % 4 * kStepUnits;
+      wgmma_plain_half<0>(sums, matrix_descriptor(a + at + (product == 0 ? kLow : 0)),
+                          matrix_descriptor(b + at + (product == 1 ? kLow : 0)), product + i != 0);
+    }
+}
+
+RF_FN float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// A thread's elements of a result as wgmma takes them for its left side, hi and lo: [16 columns][rows and columns].
+RF_FN void split_fragments(const float (&p)[32], uint32_t (&hi)[4][4], uint32_t (&lo)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 16; i++) {  // a pair of neighbours: 16 columns i / 4, eight of them i / 2 % 2, row i % 2
+    const float x = p[8 * (i / 4) + 4 * (i / 2 % 2) + 2 * (i % 2)], y = p[8 * (i / 4) + 4 * (i / 2 % 2) + 2 * (i % 2) + 1];
+    const __half2 high = __floats2half2_rn(x, y);
+    const __half2 low = __floats2half2_rn(x - __low2float(high), y - __high2float(high));
+    hi[i / 4][i % 4] = *reinterpret_cast<const uint32_t*>(&high);
+    lo[i / 4][i % 4] = *reinterpret_cast<const uint32_t*>(&low);
+  }
+}
+
+}  // namespace rf
