@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from refold.devices import DeviceModel
 from refold.ir import OPS, Graph, Kind, Node, hint
+from refold.ir.attention import operands
 from refold.ir.ops import ATTENTIONS, CONVOLUTIONS
 
 # what a kernel does beside what takes longest overlaps with it, but for so much
@@ -156,11 +157,17 @@ def fused_seconds(node: Node, device: DeviceModel) -> float:
     return PER_OP + NOT_OVERLAPPED * elements(over) * OPS[node.op].flops.plain / device.plain_flops
 
 
+# of attention's ops that are no attention: a gradient's five, two of which its results share
+_PRODUCTS = {"_sums": 0, "_query_gradient": 2, "_key_gradient": 1, "_value_gradient": 2}
+
+
 def product_flops(node: Node) -> float:
-    """Multiplications and additions of a contraction, or of attention's two products."""
+    """Multiplications and additions of a contraction, or of attention's products."""
     if node.op in ATTENTIONS:  # of causal ones about half count
-        keys = hint(node.inputs[1].shape[-3])
-        return 4.0 * elements(node) * keys * (0.5 if node.get("causal") else 1.0)
+        q, k, *_ = operands(node)
+        products = next((n for end, n in _PRODUCTS.items() if node.op.endswith(end)), 2)
+        each = 2.0 * elements(q) * hint(k.shape[-3])
+        return products * each * (0.5 if node.get("causal") else 1.0)
     if node.op in CONVOLUTIONS:
         x, w, _ = node.inputs
         features = w.shape[-len(node["strides"]) - 2]
@@ -173,8 +180,13 @@ _ATTENDS = 0.66
 
 
 def attention_seconds(node: Node, device: DeviceModel) -> float:
-    """Seconds of PyTorch's attention."""
-    return product_flops(node) / (device.product_flops * device.library * _ATTENDS)
+    """Seconds of PyTorch's attention, or of its gradient."""
+    return called_seconds(product_flops(node), device)
+
+
+def called_seconds(flops: float, device: DeviceModel) -> float:
+    """The same of so many multiplications and additions."""
+    return flops / (device.product_flops * device.library * _ATTENDS)
 
 
 _VOLUME = 3  # axes of a volume's places

@@ -45,10 +45,25 @@ ATTRIBUTES: Mapping[str, tuple[Any, ...]] = {
     "sizes": ((2, 2),),
     "ceil_mode": (False, True),
     "causal": (False, True),
+    "places": (1, 4),
     "scale": (0.3,),
 }
 _PLAIN = (1, 2, 3, 4, 6)
 _TOKENS = ((1, 2, 5, 3, 6), (1, 2, 7, 3, 6), (1, 2, 7, 3, 6))
+_MASK = (1, 2, 1, 5, 7)
+
+
+def _attended(op: str) -> tuple[tuple[int, ...], ...]:
+    q, k, v = _TOKENS
+    if op.endswith("_sums"):
+        operands = (q, k, _MASK)
+    elif op.endswith("_gradient"):
+        operands = (q, q, k, v, q, (1, 1, 2, 3, 8), _MASK)
+    else:
+        operands = (q, k, v, _MASK)
+    return operands[: OPS[op].arity]
+
+
 # shapes of the operands where they are not all alike; of a convolution by its groups
 SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
     **dict.fromkeys(("bernoulli", "kept", "kept_mask"), ((1, 1, 1, 1, 1),)),
@@ -57,7 +72,7 @@ SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "linear": (_PLAIN, (1, 1, 1, 5, 6)),
     "conv": ((1, 2, 4, 6, 6), (1, 6, 4, 3, 3), (1, 1, 1, 1, 6)),
     "conv_transpose": ((1, 2, 4, 6, 6), (1, 4, 6, 3, 3), (1, 1, 1, 1, 6)),
-    **{op: (*_TOKENS, (1, 2, 1, 5, 7))[: OPS[op].arity] for op in ATTENTIONS},
+    **{op: _attended(op) for op in ATTENTIONS},
     "embedding": ((1, 1, 2, 3, 4), (1, 1, 1, 7, 6)),
 }
 

@@ -23,9 +23,8 @@ def rival_seconds(plan: Plan, device: DeviceModel) -> float:
         if isinstance(step, Group) and step.is_product:
             total += _product(step, plan, device)
         elif isinstance(step, Group) and step.nodes[-1].op in ATTENTIONS:
-            node = step.nodes[-1]
-            moved = size_bytes(node) + sum(map(size_bytes, node.inputs))
-            busy = attention_seconds(node, device)
+            moved = sum(map(size_bytes, (*step.outputs, *step.inputs)))
+            busy = sum(attention_seconds(n, device) for n in step.nodes)
             total += Price.of(device, busy=busy, moved=moved).seconds
         elif isinstance(step, Group):
             total += BY_NAME[step.family].price(step, device).seconds

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refold.ir.dim import Dim, hint
-from refold.ir.shapes import RANK, Typed, one_dtype
+from refold.ir.shapes import RANK, Typed, one_dtype, pad
 
 if TYPE_CHECKING:
     from refold.ir.node import Node
@@ -35,6 +35,59 @@ def unspread(mask: Node) -> Node:
 def attention(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     """As its queries. Raises ValueError for sizes that do not go together."""
     q, k, v, *masks = inputs
+    _check(inputs, q, k, v, masks)
+    return q.shape, one_dtype(inputs)
+
+
+def sums(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    """[1, batch, heads, queries], with so many queries more that `places` divides their number.
+
+    Raises ValueError for sizes that do not go together.
+    """
+    q, k, *masks = inputs
+    _check(inputs, q, k, k, masks)
+    *_, batch, queries, heads, _ = q.shape
+    places = attrs["places"]
+    if places > 1:
+        if not isinstance(queries, int):
+            raise ValueError(f"sums of {queries} queries: a number that does not vary is expected")
+        queries = -(-queries // places) * places
+    return pad((1, batch, heads, queries)), one_dtype(inputs)
+
+
+def gradient(of: int, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    """As the queries, the keys or the values. Raises ValueError as well."""
+    given, q, k, v, result, total, *masks = inputs
+    _check(inputs, q, k, v, masks)
+    *_, batch, queries, heads, _ = q.shape
+    *front, last = total.shape
+    counted = isinstance(last, int) and isinstance(queries, int)
+    short = counted and last < queries if counted else last != queries  # type: ignore[operator]
+    if given.shape != q.shape or result.shape != q.shape or short:
+        raise ValueError(f"attention's gradient of {[n.shape for n in inputs]}")
+    if front != [*pad((1, batch, heads, last))[:-1]]:
+        raise ValueError(f"attention's gradient, of sums {total.shape}: [1, batch, heads, queries]")
+    return (q, k, v)[of].shape, one_dtype(inputs)
+
+
+def is_gradient(node: Node) -> bool:
+    """Is it a gradient of attention's?"""
+    return node.op.endswith("_gradient")
+
+
+def operands(node: Node) -> tuple[Node, Node, Node, tuple[Node, ...]]:
+    """Queries, keys, values (of sums the keys again) and masks of one of attention's ops."""
+    if node.op.endswith("_sums"):
+        q, k, *masks = node.inputs
+        return q, k, k, tuple(masks)
+    if is_gradient(node):
+        _, q, k, v, _, _, *masks = node.inputs
+        return q, k, v, tuple(masks)
+    q, k, v, *masks = node.inputs
+    return q, k, v, tuple(masks)
+
+
+def _check(inputs: Sequence[Node], q: Node, k: Node, v: Node, masks: Sequence[Node]) -> None:
     *_, batch, queries, heads, _ = q.shape
     keys = k.shape[-3]
     given = [n.shape for n in inputs]
@@ -45,7 +98,6 @@ def attention(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
         sizes = zip(mask.shape, (1, batch, heads, queries), strict=False)
         if mask.shape[-1] != keys or any(a not in (1, b) for a, b in sizes):
             raise ValueError(f"attention of {given}: a mask [batch, heads, queries, {keys}]")
-    return q.shape, one_dtype(inputs)
 
 
 def as_torch_takes(

@@ -1,4 +1,5 @@
 """Attention that a model writes by hand, or that PyTorch takes apart, found for kernels of it.
+What PyTorch calls whole in training is beside it (`attention_calls.py`).
 
 What is found is `softmax(q k^T scale + mask) v`, of scores that nothing else reads. Rules have seen
 its products and its softmax until here; where no kernel computes it whole they stay what they are.
@@ -14,11 +15,12 @@ import torch
 from refold.devices import DeviceModel
 from refold.families.attention.claim import is_taken
 from refold.ir import HALF_DTYPES, Dim, Graph, Node, Sym, as_scalar, make, numel
-from refold.ir.attention import EXCHANGED, unspread
+from refold.ir.attention import unspread
 from refold.ir.evaluate import run
 from refold.ir.graph import topological
 from refold.ir.node import rebuild
 from refold.ir.shapes import RANK
+from refold.planner.attention_calls import exchanged, moved, of_call, reshaped
 
 _DEEPEST = 4  # of what is computed of numbers alone
 _SWAPPED = (*range(RANK - 2), RANK - 1, RANK - 2)
@@ -44,9 +46,11 @@ def attended(graph: Graph, device: DeviceModel) -> tuple[Graph, Mapping[Node, No
         made = None
         if found is not None and alone and inside.isdisjoint(roots):
             made = _made(found, node, done, device)
-            any_made |= made is not None
+        elif node.op == "aten":
+            made = of_call(node, done, device, nodes)
+        any_made |= made is not None
         if made is None:
-            made = _moved(node, tuple(done[i] for i in node.inputs))
+            made = moved(node, tuple(done[i] for i in node.inputs))
         done[node] = made
     if not any_made:
         return graph, {n: n for n in nodes}
@@ -230,7 +234,7 @@ def _made(
     given = [
         _tokens(done[q], (*outer, queries, features)),
         _tokens(done[k], (*outer, keys, features)),
-        _tokens(_moved(make("permute", v, order=_SWAPPED), (done[v],)), (*outer, keys, features)),
+        _tokens(moved(make("permute", v, order=_SWAPPED), (done[v],)), (*outer, keys, features)),
     ]
     if mask is not None:
         if any(a not in (1, b) for a, b in zip(mask.shape, (1, *outer, queries), strict=False)):
@@ -246,8 +250,7 @@ def _made(
         return None
     if not is_taken(made, device):
         return None
-    back = _moved(make("permute", made, order=EXCHANGED), (made,))
-    return _reshaped(back, node.shape)
+    return reshaped(exchanged(made), node.shape)
 
 
 def _heads_of(found: _Scores, q: Node) -> tuple[Dim, Dim]:
@@ -265,23 +268,4 @@ def _heads_of(found: _Scores, q: Node) -> tuple[Dim, Dim]:
 
 def _tokens(x: Node, shape: tuple[Dim, ...]) -> Node:
     """x [..., tokens, features] as [batch, tokens, heads, features]."""
-    whole = _reshaped(x, (1, *shape))
-    return _moved(make("permute", whole, order=EXCHANGED), (whole,))
-
-
-def _reshaped(x: Node, shape: tuple[Dim, ...]) -> Node:
-    while x.op == "reshape":
-        (x,) = x.inputs
-    return x if x.shape == shape else make("reshape", x, shape=shape)
-
-
-def _moved(node: Node, inputs: tuple[Node, ...]) -> Node:
-    """A node of other inputs, without a move that one of these undoes."""
-    if node.op == "reshape":
-        return _reshaped(inputs[0], node.shape)
-    if node.op == "permute" and inputs[0].op == "permute":
-        first, then = inputs[0]["order"], node["order"]
-        (x,) = inputs[0].inputs
-        order = tuple(first[a] for a in then)
-        return x if order == tuple(range(RANK)) else make("permute", x, order=order)
-    return rebuild(node, inputs)
+    return exchanged(reshaped(x, (1, *shape)))

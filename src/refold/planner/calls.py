@@ -20,6 +20,7 @@ from refold.ir.shapes import RANK
 from refold.plan.buffers import ViewOf
 from refold.plan.layout import turned_forth
 from refold.plan.plan import ExternCall, Plan, reads
+from refold.planner.attention_calls import call_flops
 from refold.planner.conversions import converted, is_converted, laid_out
 from refold.price import (
     PER_OP,
@@ -27,6 +28,7 @@ from refold.price import (
     Parametric,
     Price,
     attention_seconds,
+    called_seconds,
     elements,
     fused_seconds,
     is_folded,
@@ -185,6 +187,9 @@ class CallPrices:
             return Price.of(device, busy=attention_seconds(node, device), moved=moved)
         if node.op == "embedding":
             return Price.of(device, moved=_looked_up(node))
+        if node.op == "aten" and _ATTENTION in str(node["target"]):
+            busy = called_seconds(call_flops(node), device)
+            return Price.of(device, busy=busy, moved=moved)
         if node.kind in (Kind.MOVE, Kind.OPAQUE):
             return Price.of(device, moved=moved)
         return Price.of(device, moved=moved, beside=fused_seconds(node, device))

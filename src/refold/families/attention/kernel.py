@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from refold.codegen.kernel import Form, GroupKernel
 from refold.ir import Dim, Node, numel
+from refold.ir.attention import is_gradient, operands
 from refold.ir.literals import cpp_literal
+from refold.plan import Group
 
 _PANEL = 64  # features that a row of shared memory holds
+_DESTINATIONS = {
+    "query_gradient": "of_queries",
+    "key_gradient": "of_keys",
+    "value_gradient": "of_values",
+    "sums": "sums",
+}
 
 
-def attention_of(kernel: GroupKernel) -> Node:
-    """The one node that the kernel computes."""
-    (node,) = kernel.group.nodes
-    return node
+def of_gradient(group: Group) -> bool:
+    """Whether it computes gradients."""
+    return is_gradient(group.nodes[0])
 
 
-def masked(node: Node) -> bool:
-    """Whether a mask is added to the scores."""
-    return len(node.inputs) > 3
+def given(group: Group) -> list[Node | None]:
+    """The operands that the kernel takes, in its order; None for what there is not."""
+    node = min(group.nodes, key=lambda n: n.op.endswith("_sums"))  # of sums alone no values
+    q, k, v, masks = operands(node)
+    mask = masks[0] if masks else None
+    if not of_gradient(group):
+        return [q, k, v, mask]
+    gradient, *_, result, sums = node.inputs[:6]
+    return [gradient, q, k, v, result, sums, mask]
 
 
 def functor(kernel: GroupKernel) -> list[str]:
-    node = attention_of(kernel)
+    node, *_ = kernel.group.nodes
+    q, _, _, masks = operands(node)
     lines = []
-    for name, holds in (("kMasked", masked(node)), ("kCausal", node.get("causal"))):
+    for name, holds in (("kMasked", masks), ("kCausal", node.get("causal"))):
         lines += [f"static constexpr bool {name} = true;"] if holds else []
-    features = node.shape[-1]
+    features = q.shape[-1]
     assert isinstance(features, int)  # as `claim` has it
     if features > _PANEL:
         lines.append("static constexpr int kPanels = 2;")
@@ -34,32 +50,44 @@ def functor(kernel: GroupKernel) -> list[str]:
     if node.op.startswith("softmax_"):
         lines.append("static RF_FN float unseen() { return __int_as_float(0x7fffffff); }")
     lines.append(f"static constexpr float kScale = {cpp_literal(node['scale'])};")
-    (out,) = kernel.group.outputs
-    return lines + kernel.function("float* destination()", [f"return {kernel.member(out)};"])
+    for out in kernel.group.outputs:
+        lines += _destination(kernel, out)
+    return lines
+
+
+def _destination(kernel: GroupKernel, out: Node) -> list[str]:
+    name = next((n for end, n in _DESTINATIONS.items() if out.op.endswith(end)), "destination")
+    lines = kernel.function(f"float* {name}()", [f"return {kernel.member(out)};"])
+    if name == "sums":
+        lines.append(f"static constexpr long kPlaces = {out['places']};")
+    return lines
 
 
 def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
-    node = attention_of(kernel)
-    *_, batches, queries, heads, features = node.shape
+    node, *_ = kernel.group.nodes
+    q, k, _, masks = operands(node)
+    *_, batches, queries, heads, features = q.shape
     found = [
         ("batches", batches),
         ("queries", queries),
-        ("keys", node.inputs[1].shape[-3]),
+        ("keys", k.shape[-3]),
         ("heads", heads),
         ("width", features),
     ]
-    return found + _distances(node)
+    kept = [("places", node.inputs[5].shape[-1])] if of_gradient(kernel.group) else []
+    return found + _distances(masks) + kept
 
 
-def _distances(node: Node) -> list[tuple[str, Dim]]:
+def _distances(masks: Sequence[Node]) -> list[tuple[str, Dim]]:
     """From an element of the mask to that of the next batch, head and query; zero where these have
     one."""
     names = ("mask_batch", "mask_head", "mask_query")
-    if not masked(node):
+    if not masks:
         return [(name, 0) for name in names]
-    shape = node.inputs[3].shape
+    shape = masks[0].shape
     steps = (0 if shape[a] == 1 else numel(shape[a + 1 :]) for a in (-4, -3, -2))
     return list(zip(names, steps, strict=True))
 
 
 FORM = Form(functor, sizes, "AttentionBody")
+GRADIENT_FORM = Form(functor, sizes, "AttentionGradientBody")

@@ -7,6 +7,7 @@ from math import ceil, prod
 from refold.devices import DeviceModel
 from refold.families.prices import moved
 from refold.ir import Node, hint
+from refold.ir.attention import is_gradient, operands
 from refold.ir.ops import ATTENTIONS
 from refold.plan.plan import Group
 from refold.price import (
@@ -22,6 +23,8 @@ from refold.price import (
 
 # of the rate at which the device multiplies large matrices: what softmax leaves of it
 _RATE = 0.6
+# the same of gradients, whose kernels multiply seven times where five would do
+_GRADIENT_RATE = 0.8 * 5 / 7
 _SOFTMAX = 10.0  # multiply-adds that an exponential, its split and its sums are like
 _TILE = 64  # queries, keys and features: what is beyond the last is multiplied, too
 _LAUNCHED = 5e-6  # seconds that launches take anyway
@@ -30,10 +33,28 @@ _LAUNCHED = 5e-6  # seconds that launches take anyway
 def pays(node: Node, device: DeviceModel) -> bool:
     """Whether it is worth what is copied for it: kernels read operands that lie token after token,
     PyTorch's call as views have them."""
-    copied = 2 * sum(size_bytes(i) for i in node.inputs[:3] if _is_apart(i))
-    split = 2 * sum(map(size_bytes, node.inputs[1:3]))
-    ours = _busy(node, device) + (copied + split) / device.bandwidth
-    return ours < max(attention_seconds(node, device), _LAUNCHED)
+    if node.op.endswith("_sums"):
+        return True  # beside attention
+    copied = 2 * sum(size_bytes(i) for i in _tokens_of(node) if _is_apart(i))
+    # a gradient's first result stands for all of its products
+    whole = _GRADIENT if is_gradient(node) else 1.0
+    ours = whole * _busy(node, device) + (copied + _split(node)) / device.bandwidth
+    return ours < max(whole * attention_seconds(node, device), _LAUNCHED)
+
+
+_GRADIENT = 2.5  # products of a gradient, in those that its first result counts
+
+
+def _tokens_of(node: Node) -> tuple[Node, ...]:
+    """The operands that have tokens."""
+    count = {True: 5, False: 2 if node.op.endswith("_sums") else 3}
+    return node.inputs[: count[is_gradient(node)]]
+
+
+def _split(node: Node) -> float:
+    """Bytes that are read and written to split what tiles are made of."""
+    q, k, v, _ = operands(node)
+    return 2 * sum(map(size_bytes, (q, q, k, v) if is_gradient(node) else (k, v)))
 
 
 def _is_apart(x: Node) -> bool:
@@ -54,19 +75,20 @@ def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge |
 
 
 def price(group: Group, device: DeviceModel) -> Price:
-    """Keys and values are split by a kernel of their own, which writes as much as it reads, and
-    read again."""
-    (node,) = group.nodes
-    split = 2 * sum(map(size_bytes, node.inputs[1:3]))
-    softmax = _SOFTMAX * elements(node) / hint(node.shape[-1]) * hint(node.inputs[1].shape[-3])
-    beside = NOT_OVERLAPPED * softmax / device.plain_flops
-    busy = _busy(node, device)
-    return Price.of(device, busy=busy, moved=moved(group) + split, beside=beside, kernels=2)
+    """Tiles are split by a kernel of their own, which writes as much as it reads."""
+    node, *_ = group.nodes
+    q, k, *_ = operands(node)
+    scores = elements(q) / hint(q.shape[-1]) * hint(k.shape[-3])
+    times, kernels = (2, 3) if is_gradient(node) else (1, 2)
+    beside = NOT_OVERLAPPED * times * _SOFTMAX * scores / device.plain_flops
+    busy = sum(_busy(n, device) for n in group.nodes)
+    moves = moved(group) + _split(node)
+    return Price.of(device, busy=busy, moved=moves, beside=beside, kernels=kernels)
 
 
 def _busy(node: Node, device: DeviceModel) -> float:
-    *_, queries, _, features = map(hint, node.shape)
-    keys = hint(node.inputs[1].shape[-3])
-    sizes = queries, keys, features
+    q, k, *_ = operands(node)
+    sizes = hint(q.shape[-3]), hint(k.shape[-3]), hint(q.shape[-1])
     more = prod(ceil(n / _TILE) * _TILE for n in sizes) / max(prod(sizes), 1)
-    return more * product_flops(node) / (device.product_flops * _RATE)
+    rate = _GRADIENT_RATE if is_gradient(node) else _RATE
+    return more * product_flops(node) / (device.product_flops * rate)

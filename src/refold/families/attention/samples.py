@@ -44,6 +44,46 @@ def _by_hand(kind: str, tokens: int) -> Callable[..., torch.Tensor]:
     return attended
 
 
+def _trained(
+    queries: int, keys: int, features: int, causal: bool, results: str, heads: int
+) -> Callable[..., torch.Tensor]:
+    """What a training step computes of attention, by PyTorch's functions for a CPU: the result, the
+    logarithms of sums, and gradients, of those that are named."""
+    forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    # where tests put a NaN: of causal attention PyTorch gives it to some keys that are not seen,
+    # as its blocks lie
+    first = int(causal)
+
+    def trained(x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        x = x[:, first:].view(x.shape[0], x.shape[1] - first, 4, 2, features)
+        q, k, v, given = (t.transpose(1, 2) for t in x.unbind(2))
+        q, k, v = q[:, :, :queries], k[:, :, :keys], v[:, :, :keys]
+        if mask is not None:
+            mask = mask.view(1, heads, queries, keys)
+        out, sums = forward(q, k, v, 0.0, causal, attn_mask=mask)
+        if results == "forward":
+            return _joined(out, sums)
+        found = backward(given[:, :, :queries], q, k, v, out, sums, 0.0, causal, attn_mask=mask)
+        return _joined(*(g for g, name in zip(found, "qkv", strict=True) if name in results))
+
+    return trained
+
+
+def _joined(*results: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x.flatten(1) for x in results], 1)
+
+
+def _training(
+    results: str, queries: int, keys: int, features: int, *masks: Shape, causal: bool = False
+) -> Sample:
+    shapes = ((N, max(queries, keys) + causal, 8 * features), *masks)
+    heads = int(masks[0][1]) if masks else 0  # of the mask
+    made = _trained(queries, keys, features, causal, results, heads)
+    name = f"{results} of {queries} and {keys}, in training"
+    return Sample(name, made, shapes, rows=2, only="wgmma")
+
+
 def _to_itself(x: torch.Tensor) -> torch.Tensor:
     x = x.view(x.shape[0], x.shape[1], 1, 40).transpose(1, 2)
     return F.scaled_dot_product_attention(x, x, x)
@@ -66,6 +106,12 @@ SAMPLES = (
     _sample("a mask of keys", 20, 129, 72, (N, 1, 1, 129)),
     _sample("a mask that is computed", 64, 64, 64, (64, 64)),
     Sample("to itself", _to_itself, ((N, 65, 40),), rows=2, only="wgmma"),
+    _training("forward", 33, 65, 32, (1, 1, 33, 65)),
+    _training("qkv", 70, 130, 64),
+    _training("qkv", 130, 90, 40, causal=True),
+    _training("kv", 66, 65, 32, (1, 2, 66, 65)),
+    _training("q", 66, 33, 128),
+    _training("qkv", 65, 70, 72),
     *(
         Sample(f"{kind}, by hand", _by_hand(kind, 67), ((N, 67, 384),), rows=2, only="wgmma")
         for kind in ("all", "filled", "added")

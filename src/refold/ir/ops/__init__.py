@@ -9,7 +9,17 @@ from __future__ import annotations
 import torch
 
 from refold.ir.op import Op
-from refold.ir.ops import draws, leaves, lookup, moves, pointwise, products, reductions, scans
+from refold.ir.ops import (
+    attentions,
+    draws,
+    leaves,
+    lookup,
+    moves,
+    pointwise,
+    products,
+    reductions,
+    scans,
+)
 
 __all__ = ["ATTENTIONS", "CONVOLUTIONS", "HALF_DTYPES", "OPS", "POOLS"]
 
@@ -17,13 +27,16 @@ __all__ = ["ATTENTIONS", "CONVOLUTIONS", "HALF_DTYPES", "OPS", "POOLS"]
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 OPS: dict[str, Op] = {}
-for _family in (leaves, pointwise, reductions, scans, products, moves, lookup, draws):
+for _family in (
+    *(leaves, pointwise, reductions, scans, products, attentions),
+    *(moves, lookup, draws),
+):
     for _row in _family.ROWS:
         if _row.name in OPS:
             raise ValueError(f"the op {_row.name!r} is declared twice")
         OPS[_row.name] = _row
 
-ATTENTIONS = tuple(row.name for row in products.ATTENTIONS)
+ATTENTIONS = tuple(row.name for row in attentions.ROWS)
 CONVOLUTIONS = tuple(row.name for row in products.CONVOLUTIONS)
 # of images, whose channels may lie last
 POOLS = tuple(row.name for row in products.POOLS)

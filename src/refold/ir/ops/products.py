@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from refold.ir import attention, bounds, convolution, shapes
+from refold.ir import bounds, convolution, shapes
 from refold.ir.op import Attrs, Carried, Kind, Op, Reduction, Rounding
 
 _WINDOW = ("strides", "paddings", "dilations", "groups")
@@ -103,47 +103,6 @@ POOLS = (
     ),
 )
 
-# For each query the mean of all values, weighted by the softmax of the keys' products with it, of
-# [batch, tokens, heads, features]. causal: no key counts whose number is larger than the query's.
-# What a mask has is added to the products. A query that sees no key gets zeros.
-_ATTENDS = (
-    "torch.nn.functional.scaled_dot_product_attention({{0}}.transpose(1, 2), {{1}}.transpose(1, 2),"
-    " {{2}}.transpose(1, 2), {mask}, scale={{scale}}).transpose(1, 2)"
-)
-# By hand a query that sees no key gets NaN, as a softmax of nothing is.
-_BY_HAND = "(torch.softmax({scores}, -1) @ {{2}}.transpose(1, 2)).transpose(1, 2)"
-_SCORES = "{{0}}.transpose(1, 2) @ {{1}}.permute(0, 2, 3, 1) * {{scale}}"
-
-
-def _attention(name: str, meaning: str, masked: bool = False, **parts: str) -> Op:
-    operands = 4 if masked else 3
-    return Op(
-        name,
-        Kind.OPAQUE,
-        meaning.format(**parts),
-        attention.attention,
-        operands,
-        ("causal", "scale") if "{causal}" in meaning.format(**parts) else ("scale",),
-        linear_in=((2,),),
-        passes_infinity=True,
-        operand_ranks=lambda attrs: (attention.AXES,) * operands,
-        as_torch_takes=attention.as_torch_takes,
-    )
-
-
-def _by_hand(name: str, scores: str, masked: bool = True) -> Op:
-    return _attention(name, _BY_HAND.replace("{scores}", scores), masked)
-
-
-ATTENTIONS = (
-    _attention("attention", _ATTENDS, mask="is_causal={causal}"),
-    _attention("masked_attention", _ATTENDS, masked=True, mask="{3}"),
-    _by_hand("softmax_attention", _SCORES, masked=False),
-    _by_hand("softmax_masked_attention", f"{_SCORES} + {{{{3}}}}"),
-    # what a mask has that is not zero stands in the place of a score
-    _by_hand("softmax_filled_attention", f"torch.where({{{{3}}}} == 0, {_SCORES}, {{{{3}}}})"),
-)
-
 ROWS = (
     # over the last axis of both: x[.., N, K], w[.., M, K] -> [.., N, M]
     Op(
@@ -160,5 +119,4 @@ ROWS = (
     ),
     *CONVOLUTIONS,
     *POOLS,
-    *ATTENTIONS,
 )

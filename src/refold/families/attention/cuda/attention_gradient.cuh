@@ -25,7 +25,7 @@ struct GradientBytes {
 
 template <class Body>
 Error attention_gradient_workspace_size(WorkspaceSize& size, long batches, long queries, long keys, long heads, long, long,
-                                        long, long) {
+                                        long, long, long) {
   size.scratch = GradientBytes(batches * heads, queries, keys, Body::kPanels).all;
   return nullptr;
 }
@@ -49,8 +49,8 @@ Error launch_gradient(const Body& body, const AttentionGradient& a, const Device
 template <class Body>
 Error attention_gradient(const Body& body, const float* gradient, const float* q, const float* k, const float* v,
                          const float* result, const float* sums, const float* mask, long batches, long queries, long keys,
-                         long heads, long width, long mask_batch, long mask_head, long mask_query, const Workspace& work,
-                         cudaStream_t stream) {
+                         long heads, long width, long mask_batch, long mask_head, long mask_query, long places,
+                         const Workspace& work, cudaStream_t stream) {
   if (batches * queries * heads * width == 0) return nullptr;
   constexpr long kMost = INT32_MAX / 2, kMostWidth = Body::kPanels * kPanelFeatures;
   if (keys <= 0 || keys > kMost || queries > kMost || width > kMostWidth)
@@ -62,7 +62,7 @@ Error attention_gradient(const Body& body, const float* gradient, const float* q
   a.batches = batches, a.queries = int(queries), a.keys = int(keys), a.heads = int(heads), a.width = int(width);
   a.mask_batch = mask_batch, a.mask_head = mask_head, a.mask_query = mask_query;
   a.aligned = width % 4 == 0 && aligned(q, k, v, gradient, result);
-  a.places = int(blocks_of(queries, Body::kPlaces) * Body::kPlaces);
+  a.places = int(places);
   a.dq = body.of_queries(), a.dk = body.of_keys(), a.dv = body.of_values();
   a.pairs = static_cast<unsigned char*>(work.scratch);
   a.pair_unscale = reinterpret_cast<float2*>(a.pairs + bytes.pairs);

@@ -16,9 +16,9 @@ struct WeightAndDifference {
 
 // The weight of a key for a query, and what the score's gradient is, but for the scale.
 template <class Body> RF_FN WeightAndDifference plain_weight(const AttentionGradient& a, long batch, int query, int key, int head) {
+  if (Body::kCausal && key > query) return {};
   const float2 facts = a.facts_of(batch, head)[query];
   const float score = plain_score<Body>(a, a.q + a.query_at(batch, query, head), batch, query, key, head);
-  if (score == -infinity() || facts.x == infinity()) return {};
   const float *g = a.gradient + a.query_at(batch, query, head), *v = a.v + a.key_at(batch, key, head);
   float dot = 0.0f;
 #pragma unroll 1
