@@ -1,0 +1,125 @@
+"""What training computes of attention is kernels' where they take all of a call, else PyTorch's."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from refold.backend.graphs import Derived, derive
+from refold.backend.loaded import Declined
+from refold.backend.options import BackendOptions
+from refold.plan import ExternCall
+
+FORWARD = torch.ops.aten._scaled_dot_product_efficient_attention.default
+BACKWARD = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
+SHAPE = (2, 3, 70, 64)
+
+
+def graph_of(
+    results: Sequence[int],
+    *,
+    backward: bool = False,
+    dropout: float = 0.0,
+    mask: tuple[int, ...] | None = None,
+    causal: bool = False,
+    shape: tuple[int, ...] = SHAPE,
+) -> torch.fx.Graph:
+    """What `torch.compile` writes of one call for a GPU, of its results some."""
+    graph = torch.fx.Graph()
+
+    def given(
+        name: str, sizes: tuple[int, ...], dtype: torch.dtype = torch.float32
+    ) -> torch.fx.Node:
+        node = graph.placeholder(name)
+        node.meta["val"] = torch.empty(sizes, device="cuda", dtype=dtype)
+        return node
+
+    with FakeTensorMode():
+        q, k, v = (given(name, shape) for name in "qkv")
+        bias = None if mask is None else given("mask", mask)
+        if backward:
+            padded = -(-shape[2] // 32) * 32
+            kept = [given("out", shape), given("sums", (*shape[:2], padded))]
+            kept += [given(name, (), torch.int64) for name in ("seed", "offset")]
+            wanted = [True, True, True, 3 in results]
+            args = (given("grad", shape), q, k, v, bias, *kept, dropout, wanted, causal)
+            target = BACKWARD
+        else:
+            args, target = (q, k, v, bias, True, dropout, causal), FORWARD
+        call = graph.call_function(target, args)
+        call.meta["val"] = target(*torch.fx.map_arg(args, lambda n: n.meta["val"]))
+        outs = []
+        for index in results:
+            out = graph.call_function(operator.getitem, (call, index))
+            out.meta["val"] = call.meta["val"][index]
+            outs.append(out)
+        graph.output(tuple(outs))
+    return graph
+
+
+def planned(graph: torch.fx.Graph, target: str = "cuda:sm_90") -> Derived:
+    return derive(graph, replace(BackendOptions(), target=target))
+
+
+def ops_of(found: Derived) -> list[list[str]]:
+    return [[n.op for n in g.nodes] for g in found.plan.groups]
+
+
+def calls_of(found: Derived) -> set[str]:
+    steps = (s.node for s in found.plan.steps if isinstance(s, ExternCall))
+    return {str(n["target"]) for n in steps if n.op == "aten"}
+
+
+@pytest.mark.parametrize("mask", [None, (2, 3, 70, 70), (2, 1, 70, 70)], ids=str)
+def test_forward_and_what_it_keeps_are_one_kernel(mask: tuple[int, ...] | None) -> None:
+    found = planned(graph_of((0, 1, 2, 3), mask=mask))
+    prefix = "attention" if mask is None else "masked_attention"
+    ((*ops,),) = ops_of(found)
+    assert sorted(ops) == [prefix, f"{prefix}_sums"] and not calls_of(found)
+    _, sums, seed, offset = found.plan.outputs
+    assert sums.shape == (2, 3, 96) and seed.value is offset.value and seed.value.op == "scalar"
+
+
+@pytest.mark.parametrize("results", [(0, 1, 2), (1, 2), (2,), (0,)], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_one_call_are_one_kernel(results: tuple[int, ...], causal: bool) -> None:
+    found = planned(graph_of(results, backward=True, causal=causal))
+    names = [f"attention_{('query', 'key', 'value')[i]}_gradient" for i in results]
+    ((*ops,),) = ops_of(found)
+    assert sorted(ops) == sorted(names) and not calls_of(found)
+
+
+def _left(**given: object) -> torch.fx.Graph:
+    return graph_of(**{"results": (0, 1, 2), "backward": True} | given)  # type: ignore[arg-type]
+
+
+LEFT = {
+    "dropout": lambda: _left(dropout=0.5),
+    "dropout in forward": lambda: _left(dropout=0.5, backward=False),
+    "a mask's gradient": lambda: _left(results=(0, 3), mask=(2, 3, 70, 70)),
+    "features that no kernel holds": lambda: _left(shape=(2, 3, 70, 136)),
+    "few queries": lambda: _left(shape=(2, 3, 9, 64)),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_kernels_do_not_take_stays_one_call_of_pytorch(name: str) -> None:
+    assert _is_left(LEFT[name](), "cuda:sm_90")
+
+
+def test_other_devices_keep_the_call() -> None:
+    for graph in (_left(), _left(backward=False)):
+        assert _is_left(graph, "cuda:sm_80") and not _is_left(graph, "cuda:sm_90")
+
+
+def _is_left(graph: torch.fx.Graph, target: str) -> bool:
+    try:
+        found = planned(graph, target)
+    except Declined as reason:
+        return any(why in str(reason) for why in ("nothing to rewrite", "draws random numbers"))
+    return bool(calls_of(found))
