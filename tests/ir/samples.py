@@ -45,7 +45,7 @@ ATTRIBUTES: Mapping[str, tuple[Any, ...]] = {
     "sizes": ((2, 2),),
     "ceil_mode": (False, True),
     "causal": (False, True),
-    "places": (1, 4),
+    "multiple": (1, 4),
     "scale": (0.3,),
 }
 _PLAIN = (1, 2, 3, 4, 6)

@@ -40,18 +40,18 @@ def attention(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
 
 
 def sums(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
-    """[1, batch, heads, queries], with so many queries more that `places` divides their number.
+    """[1, batch, heads, queries], with so many queries more that `multiple` divides their number.
 
     Raises ValueError for sizes that do not go together.
     """
     q, k, *masks = inputs
     _check(inputs, q, k, k, masks)
     *_, batch, queries, heads, _ = q.shape
-    places = attrs["places"]
-    if places > 1:
+    multiple = attrs["multiple"]
+    if multiple > 1:
         if not isinstance(queries, int):
             raise ValueError(f"sums of {queries} queries: a number that does not vary is expected")
-        queries = -(-queries // places) * places
+        queries = -(-queries // multiple) * multiple
     return pad((1, batch, heads, queries)), one_dtype(inputs)
 
 

@@ -20,7 +20,7 @@ from refold.ir.shapes import RANK
 from refold.price import elements
 
 # what a call's logarithms of sums are padded to a multiple of
-_PLACES = {
+_MULTIPLES = {
     "aten._scaled_dot_product_efficient_attention": 32,
     "aten._scaled_dot_product_flash_attention_for_cpu": 1,
 }
@@ -56,7 +56,7 @@ def of_call(
     sides = [exchanged(done[x]) for x in (q, k, v)]
     try:
         if not name.endswith(_BACKWARD):
-            return _forward(node, prefix, (*sides, *masks), attrs, _PLACES[name], device)
+            return _forward(node, prefix, (*sides, *masks), attrs, _MULTIPLES[name], device)
         if _is_read(node, _OF_MASK, nodes):
             return None
         gradient = given["grad_out_"] if "grad_out_" in given else given["grad_out"]
@@ -75,7 +75,7 @@ def _forward(
     prefix: str,
     operands: tuple[Node, ...],
     attrs: Mapping[str, Any],
-    places: int,
+    multiple: int,
     device: DeviceModel,
 ) -> Node | None:
     made = make(prefix, *operands, **attrs)
@@ -85,7 +85,7 @@ def _forward(
         return exchanged(made)
     if node["index"] == 1:
         q, k, _, *masks = operands
-        return make(f"{prefix}_sums", q, k, *masks, **attrs, places=places)
+        return make(f"{prefix}_sums", q, k, *masks, **attrs, multiple=multiple)
     # where a generator stood, of which nothing was drawn
     return as_scalar(0, node.dtype) if all(d == 1 for d in node.shape) else None
 
@@ -95,7 +95,7 @@ def _call_of(node: Node) -> tuple[str | None, dict[str, Any]]:
     if node.op != "aten":
         return None, {}
     name = str(node["target"]).removesuffix(".default")
-    if name.removesuffix(_BACKWARD) not in _PLACES:
+    if name.removesuffix(_BACKWARD) not in _MULTIPLES:
         return None, {}
     schema = getattr(torch.ops.aten, name.removeprefix("aten.")).default._schema
 

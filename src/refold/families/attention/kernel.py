@@ -59,7 +59,7 @@ def _destination(kernel: GroupKernel, out: Node) -> list[str]:
     name = next((n for end, n in _DESTINATIONS.items() if out.op.endswith(end)), "destination")
     lines = kernel.function(f"float* {name}()", [f"return {kernel.member(out)};"])
     if name == "sums":
-        lines.append(f"static constexpr long kPlaces = {out['places']};")
+        lines.append(f"static constexpr long kPlaces = {out['multiple']};")
     return lines
 
 

@@ -74,13 +74,13 @@ def _masked_scores(q: str, k: str, mask: str) -> str:
 
 def _sums(prefix: str, attrs: tuple[str, ...], mask: str) -> Op:
     """Of each query the logarithm of the sum that its softmax divides by; infinity for the queries
-    that are added so that `places` divides their number."""
+    that are added so that `multiple` divides their number."""
     scores = _masked_scores(_QUERIES, _KEYS, mask)
-    beyond = f"(0, -{_QUERIES}.shape[1] % {{places}})"
+    beyond = f"(0, -{_QUERIES}.shape[1] % {{multiple}})"
     meaning = f"torch.nn.functional.pad(torch.logsumexp({scores}, -1), {beyond}, value=torch.inf)"
     arity = 3 if mask else 2
     infer = attention.sums
-    return _row(f"{prefix}_sums", f"{meaning}[None]", arity, (*attrs, "places"), infer, ())
+    return _row(f"{prefix}_sums", f"{meaning}[None]", arity, (*attrs, "multiple"), infer, ())
 
 
 def _gradients(prefix: str, attrs: tuple[str, ...], mask: str) -> tuple[Op, ...]:
