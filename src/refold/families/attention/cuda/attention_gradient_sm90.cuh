@@ -130,11 +130,11 @@ template <class S, class Body> struct GradientRows {
       const uint32_t panel = unit + p * kPanelUnits;
       wgmma_fence();
 #pragma unroll
-      for (int i = 0; i < 4; i++) wgmma_rs_half_across(sums, lo[i], panel + i * kRows16, i != 0);
+      for (int i = 0; i < 4; i++) wgmma_rs_half_transposed(sums, lo[i], panel + i * kRows16, i != 0);
 #pragma unroll
-      for (int i = 0; i < 4; i++) wgmma_rs_half_across(sums, hi[i], panel + kLow + i * kRows16, true);
+      for (int i = 0; i < 4; i++) wgmma_rs_half_transposed(sums, hi[i], panel + kLow + i * kRows16, true);
 #pragma unroll
-      for (int i = 0; i < 4; i++) wgmma_rs_half_across(sums, hi[i], panel + i * kRows16, true);
+      for (int i = 0; i < 4; i++) wgmma_rs_half_transposed(sums, hi[i], panel + i * kRows16, true);
       wgmma_commit_group();
       wgmma_wait_group<0>();
       settle(sums);
@@ -213,8 +213,8 @@ template <class S, class Body> RF_FN unsigned kept_weights(int keys, int row, in
   unsigned kept = 0;
 #pragma unroll
   for (int i = 0; i < 32; i++) {
-    const int across = column + 8 * (i / 4) + i % 2, down = row + 8 * (i / 2 % 2);
-    const int key = S::kOfQueries ? across : down, query = S::kOfQueries ? down : across;
+    const int at_column = column + 8 * (i / 4) + i % 2, at_row = row + 8 * (i / 2 % 2);
+    const int key = S::kOfQueries ? at_column : at_row, query = S::kOfQueries ? at_row : at_column;
     if (key < keys && (!Body::kCausal || key <= query)) kept |= 1u << i;
   }
   return kept;
@@ -312,8 +312,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       if constexpr (Body::kMasked) {
 #pragma unroll
         for (int i = 0; i < 32; i++) {
-          const int down = row + 8 * (i / 2 % 2), across = first_column + 2 * (lane % 4) + 8 * (i / 4) + i % 2;
-          const int query = S::kOfQueries ? down : across, key = S::kOfQueries ? across : down;
+          const int at_row = row + 8 * (i / 2 % 2), at_column = first_column + 2 * (lane % 4) + 8 * (i / 4) + i % 2;
+          const int query = S::kOfQueries ? at_row : at_column, key = S::kOfQueries ? at_column : at_row;
           mask[i] = query < a.queries && key < a.keys ? a.mask_row(batch, head, query)[key] : 0.0f;
         }
       }
