@@ -3213,13 +3213,17 @@ RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(matrix_descriptor(b)), "r"(int(add)));
 }
 // The same of d[64 x 64].
-RF_FN void wgmma_rs_half(float (&d)[32], const uint32_t (&a)[4], uint32_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" RF_ACCUMULATORS_32
-               "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"
-               : RF_INOUT_8(d, 0), RF_INOUT_8(d, 8), RF_INOUT_8(d, 16), RF_INOUT_8(d, 24)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(matrix_descriptor(b)), "r"(int(add)));
-}
+#define RF_WGMMA_RS_HALF(name, flag)                                                                                \
+  RF_FN void name(float (&d)[32], const uint32_t (&a)[4], uint32_t b, bool add) {                                   \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" RF_ACCUMULATORS_32                          \
+                 "}, {%32, %33, %34, %35}, %36, p, 1, 1, " flag ";\n}"                                              \
+                 : RF_INOUT_8(d, 0), RF_INOUT_8(d, 8), RF_INOUT_8(d, 16), RF_INOUT_8(d, 24)                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(matrix_descriptor(b)), "r"(int(add)));           \
+  }
+RF_WGMMA_RS_HALF(wgmma_rs_half, "0")
+RF_WGMMA_RS_HALF(wgmma_rs_half_transposed, "1")  // b[16 x 64] in memory
+#undef RF_WGMMA_RS_HALF
 #undef RF_ACCUMULATORS
 #undef RF_ACCUMULATORS_32
 #undef RF_ACCUMULATORS_20
@@ -5296,7 +5300,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_2df177e6dd49"
+_REFOLD_NAME = "refold_sm_90_31b143b91979"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
