@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from refold.accuracy.errors import AGAIN, FACTOR, FACTOR_TF32, Error, error_of, meets, ratio_of
 from refold.backend.arguments import KINDS, AsRecorded, Forward, drawn, laid, places_of
+from refold.backend.exact import in_float64
 from refold.backend.loaded import Boxed
 from refold.capture.aot import COPY, results_of
 
@@ -158,7 +159,8 @@ def _is_state(result: Any) -> bool:
 
 
 class _Exact(AsRecorded):
-    """Each call in float64; one that there is not in float64 is made in float32. Whole numbers that
+    """Each call in float64; one that neither PyTorch nor `exact.py` has in float64 is made in
+    float32. Whole numbers that
     follow from no argument are those of the graph's own dtypes: a table of buckets by logarithms is
     what the model computes with, not what it should have been."""
 
@@ -184,6 +186,8 @@ class _Exact(AsRecorded):
         try:
             made = target(*args, **kwargs)
         except (RuntimeError, NotImplementedError):
+            if (exact := in_float64(target, args, kwargs)) is not None:
+                return exact
             args, kwargs = pytree.tree_map(_narrow, (args, kwargs))
             made = target(*args, **kwargs)
         return pytree.tree_map(_wide, made)

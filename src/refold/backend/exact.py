@@ -1,0 +1,89 @@
+"""PyTorch's attention for GPUs in float64, which it has in narrower floats alone.
+
+Without it the float32 that eager computes would stand for the truth of such a call, and whatever
+computes it otherwise would have many times eager's error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+_aten: Any = torch.ops.aten
+_FORWARD = _aten._scaled_dot_product_efficient_attention.default
+_BACKWARD = _aten._scaled_dot_product_efficient_attention_backward.default
+_MULTIPLE = 32  # of what the logarithms of sums are padded to
+_MOST = 1 << 27  # scores at a time
+
+Tensor = torch.Tensor
+
+
+def in_float64(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a call of attention, or of its gradient, gives of tensors of float64; None for other
+    calls, and where something is dropped out."""
+    if target not in (_FORWARD, _BACKWARD):
+        return None
+    given = {a.name: a.default_value for a in target._schema.arguments}
+    given |= {a.name: x for a, x in zip(target._schema.arguments, args, strict=False)}
+    given |= kwargs
+    if given["dropout_p"] != 0.0:
+        return None
+    q, k, v = given["query"], given["key"], given["value"]
+    scale = given["scale"] if given["scale"] is not None else q.shape[-1] ** -0.5
+    mask, causal = given["attn_bias"], given["is_causal"]
+    if target is _FORWARD:
+        parts = [_attended(a, b, c, m, scale, causal) for a, b, c, m in _few(q, k, v, mask)]
+        out, sums = (_by_heads(x, q) for x in zip(*parts, strict=True))
+        beyond = (0, -q.shape[-2] % _MULTIPLE)
+        sums = torch.nn.functional.pad(sums, beyond, value=torch.inf)
+        return out, sums, *(torch.zeros((), dtype=torch.int64) for _ in range(2))
+    if given["grad_input_mask"][3]:
+        return None
+    found = []
+    gradient = given["grad_out_"].flatten(0, 1)
+    start = 0
+    for few_q, few_k, few_v, few_mask in _few(q, k, v, mask):
+        leaves = [x.detach().requires_grad_() for x in (few_q, few_k, few_v)]
+        with torch.enable_grad():
+            out, _ = _attended(leaves[0], leaves[1], leaves[2], few_mask, scale, causal)
+        of = gradient[start : start + len(few_q)]
+        found.append(torch.autograd.grad(out, leaves, of))
+        start += len(few_q)
+    return *(_by_heads(x, q) for x in zip(*found, strict=True)), None
+
+
+def _by_heads(parts: Sequence[Tensor], q: Tensor) -> Tensor:
+    whole = torch.cat(list(parts))
+    return whole.reshape(*q.shape[:2], *whole.shape[1:])
+
+
+def _few(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Iterator[Any]:
+    """Some heads of all batches at a time, as one axis."""
+    heads = q.shape[:2]
+    count = max(1, _MOST // max(q.shape[-2] * k.shape[-2], 1))
+    if mask is not None:
+        mask = mask.expand(*heads, *mask.shape[-2:])
+    for start in range(0, heads.numel(), count):
+        end = min(start + count, heads.numel())
+        places = [divmod(i, heads[1]) for i in range(start, end)]
+        masks = None if mask is None else torch.stack([mask[b, h] for b, h in places])
+        yield *(x.flatten(0, 1)[start:end] for x in (q, k, v)), masks
+
+
+def _attended(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """The result, and the logarithms of the sums that softmax divides by. A query that sees no key
+    gets zeros, and infinity."""
+    scores = q @ k.mT * scale
+    if mask is not None:
+        scores = scores + mask
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    nothing = (scores == -torch.inf).all(-1)
+    weights = scores.masked_fill(nothing[..., None], 0.0).softmax(-1)
+    out = weights.masked_fill(nothing[..., None], 0.0) @ v
+    return out, scores.logsumexp(-1).masked_fill(nothing, torch.inf)

@@ -1,0 +1,65 @@
+"""Attention in float64, in place of PyTorch's for GPUs, is what PyTorch's for a CPU gives."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from refold.backend import exact
+
+aten: Any = torch.ops.aten
+FORWARD = aten._scaled_dot_product_efficient_attention.default
+BACKWARD = aten._scaled_dot_product_efficient_attention_backward.default
+
+
+def drawn(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(s, dtype=torch.float64) for s in shapes]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("most", [1, 1 << 27])
+def test_results_sums_and_gradients(masked: bool, causal: bool, most: int) -> None:
+    if masked and causal:
+        return
+    q, k, v, g = drawn((2, 3, 20, 8), (2, 3, 35, 8), (2, 3, 35, 8), (2, 3, 20, 8))
+    mask = drawn((2, 1, 20, 35))[0] if masked else None
+    bias = None if mask is None else mask.expand(2, 3, 20, 35)
+    out, sums = aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, 0.0, causal, attn_mask=mask
+    )
+    gradients = aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        g, q, k, v, out, sums, 0.0, causal, attn_mask=mask
+    )
+    with mock.patch.object(exact, "_MOST", most):
+        made = exact.in_float64(FORWARD, (q, k, v, bias, True, 0.0, causal), {})
+        kept = made[:2]
+        wanted = [True, True, True, False]
+        found = exact.in_float64(
+            BACKWARD, (g, q, k, v, bias, *kept, *made[2:], 0.0, wanted, causal), {"scale": None}
+        )
+    assert made[1].shape == (2, 3, 32) and (made[1][..., 20:] == torch.inf).all()
+    pairs = zip((made[0], made[1][..., :20], *found[:3]), (out, sums, *gradients), strict=True)
+    for mine, theirs in pairs:
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+    assert found[3] is None
+
+
+def test_a_query_that_sees_no_key_gets_zeros() -> None:
+    q, k, v, g = drawn(*[(1, 1, 4, 8)] * 4)
+    bias = torch.zeros(1, 1, 4, 4, dtype=torch.float64)
+    bias[..., 1, :] = -torch.inf
+    out, sums, *states = exact.in_float64(FORWARD, (q, k, v, bias, True), {})
+    assert (out[0, 0, 1] == 0).all() and sums[0, 0, 1] == torch.inf
+    args = (g, q, k, v, bias, out, sums, *states, 0.0, [True, True, True, False])
+    assert all(x.isfinite().all() for x in exact.in_float64(BACKWARD, args, {})[:3])
+
+
+def test_other_calls_and_dropout_are_not_its() -> None:
+    q, k, v = drawn(*[(1, 1, 4, 8)] * 3)
+    assert exact.in_float64(FORWARD, (q, k, v, None, True, 0.5), {}) is None
+    assert exact.in_float64(aten.mul.Tensor, (q, k), {}) is None
