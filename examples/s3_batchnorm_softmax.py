@@ -7545,6 +7545,15 @@ def _refold_laid_out(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Ten
     return value.new_empty_strided(value.shape, strides).copy_(value).expand(shape)
 
 
+def _refold_tokens(value: torch.Tensor) -> tuple[Any, ...]:
+    """`value` [..., tokens, heads, features] as attention's kernels read it, and its distances from
+    a batch, a token and a head to the next. It is laid out anew where features have gaps."""
+    if value.stride(-1) != 1 and value.shape[-1] != 1:
+        value = value.contiguous()
+    *_, batch, token, head, _ = (0, 0, *value.stride())
+    return value, batch, token, head
+
+
 # Looks: a kernel of each call compares a few words of device memory with what they were.
 #
 # The host cannot read a GPU's memory without waiting for the GPU. So the first kernel of a call does

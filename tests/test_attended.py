@@ -79,6 +79,10 @@ FOUND: dict[str, tuple[Callable[..., Any], str]] = {
         ).view(-1, 2, S, D),
         "softmax_attention",
     ),
+    "a factor of the masked": (
+        lambda m, q, k, v: ((q @ k.mT + m.later) * 2.0).softmax(-1) @ v,
+        "softmax_masked_attention",
+    ),
 }
 
 
@@ -107,7 +111,6 @@ OTHERS: dict[str, Callable[..., Any]] = {
         (s := q @ k.mT).softmax(-1) @ v + s.amax(-1, keepdim=True)
     ),
     "a softmax over queries": lambda m, q, k, v: (q @ k.mT).softmax(-2) @ v,
-    "a factor of the masked": lambda m, q, k, v: ((q @ k.mT + m.later) * 2.0).softmax(-1) @ v,
     "two masks": lambda m, q, k, v: (
         (q @ k.mT + m.later * 0.5).masked_fill(m.later, -1e9).softmax(-1) @ v
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -123,3 +124,28 @@ def _is_left(graph: torch.fx.Graph, target: str) -> bool:
     except Declined as reason:
         return any(why in str(reason) for why in ("nothing to rewrite", "draws random numbers"))
     return bool(calls_of(found))
+
+
+def test_thirds_of_one_result_are_read_where_they_lie() -> None:
+    graph = torch.fx.Graph()
+    aten = torch.ops.aten
+    with FakeTensorMode():
+        x, w = graph.placeholder("x"), graph.placeholder("w")
+        x.meta["val"] = torch.empty(140, 64, device="cuda")
+        w.meta["val"] = torch.empty(64, 576, device="cuda")
+
+        def call(target: Any, *args: Any) -> torch.fx.Node:
+            node = graph.call_function(target, args)
+            node.meta["val"] = target(*torch.fx.map_arg(args, lambda n: n.meta["val"]))
+            return node
+
+        whole = call(aten.view.default, call(aten.mm.default, x, w), [2, 70, 9, 64])
+        thirds = [call(aten.slice.Tensor, whole, 2, 3 * i, 3 * i + 3) for i in range(3)]
+        q, k, v = (call(aten.permute.default, t, [0, 2, 1, 3]) for t in thirds)
+        out = graph.call_function(operator.getitem, (call(FORWARD, q, k, v, None, True), 0))
+        out.meta["val"] = torch.empty(2, 70, 3, 64, device="cuda").permute(0, 2, 1, 3)
+        graph.output((out,))
+    text = planned(graph).text()
+    forward = text[text.index("def call(args)") : text.index("call._boxed_call")]
+    behind = forward[forward.index("_refold_kernels.matmul") :]
+    assert behind.count("_refold_tokens(") == 3 and ".contiguous()" not in behind

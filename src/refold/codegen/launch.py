@@ -14,7 +14,8 @@ class Scope:
 
     operands: tensors of `group.inputs` (parameters, inputs, values). results: of `group.outputs`.
     sizes: named sizes. packed: of what the kernel is given packed its packed form, by its value.
-    quantized: where the group's value is quantized; 0 for nowhere.
+    quantized: where the group's value is quantized; 0 for nowhere. as_they_lie: operands that are
+    read by their strides, whatever these are.
     """
 
     operands: Mapping[Node, str]
@@ -22,6 +23,7 @@ class Scope:
     sizes: Mapping[str, str]
     packed: Mapping[Node, str] = field(default_factory=dict)
     quantized: str = "0"
+    as_they_lie: frozenset[Node] = frozenset()
 
 
 # the statements of emitted Python that call one group's kernel

@@ -230,7 +230,9 @@ class ForwardWriter:
         results = {o: names[o] for o in group.outputs}
         packed = {pack[0]: self.text.packed[pack] for pack in given}
         codes = self.quantized.get(group.quantized.value, "0") if group.quantized else "0"
-        lines += self.launches[group.name](Scope(operands, results, self.sizes, packed, codes))
+        lies = buffers.by_strides
+        scope = Scope(operands, results, self.sizes, packed, codes, lies)
+        lines += self.launches[group.name](scope)
         written += [names[state] for state in counters]
         return [*lines, *(f"torch.autograd.graph.increment_version({w})" for w in written)]
 

@@ -87,6 +87,12 @@ def operands(node: Node) -> tuple[Node, Node, Node, tuple[Node, ...]]:
     return q, k, v, tuple(masks)
 
 
+def tokens_of(node: Node) -> tuple[Node, ...]:
+    """The operands that have tokens: all but sums and masks, which stand behind them."""
+    count = 2 if node.op.endswith("_sums") else 3
+    return node.inputs[: 5 if is_gradient(node) else count]
+
+
 def _check(inputs: Sequence[Node], q: Node, k: Node, v: Node, masks: Sequence[Node]) -> None:
     *_, batch, queries, heads, _ = q.shape
     keys = k.shape[-3]

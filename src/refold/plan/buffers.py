@@ -99,16 +99,17 @@ class Buffers:
     kernel or an addition in the end does its work. states: the buffers that are read. copied:
     those whose value before the call is read, or returned, after it may have been written. dense:
     arguments, and results of PyTorch, that kernels read by their addresses: they are laid out row
-    after row. given: by kernel, what it is given packed; the first that is given a value packs it.
-    handed: as the graph's outputs. turned: values that lie with their channels last, and the number
-    of their places: results of PyTorch's convolutions, whose call is given such images and gives
-    such, and of kernels.
+    after row. by_strides: those that kernels read as they lie. given: by kernel, what it is given
+    packed; the first that is given a value packs it. handed: as the graph's outputs. turned: values
+    that lie with their channels last, and the number of their places: results of PyTorch's
+    convolutions, whose call is given such images and gives such, and of kernels.
     """
 
     places: Mapping[Node, Place] = field(default_factory=dict)
     states: tuple[Node, ...] = ()
     copied: frozenset[Node] = frozenset()
     dense: frozenset[Node] = frozenset()
+    by_strides: frozenset[Node] = frozenset()
     given: Mapping[str, tuple[Pack, ...]] = field(default_factory=dict)
     prepared: Prepared = Prepared()
     handed: tuple[Handed, ...] = ()

@@ -144,7 +144,7 @@ class _Run:
                 raise Incomplete(f"{group.name} reads {node}, whose channels do not lie last")
         elif node in self.buffers.turned:
             raise Incomplete(f"{group.name} reads {node}, whose channels lie last")
-        elif node in self.memory:
+        elif node in self.memory and node not in self.buffers.by_strides:
             value = self._by_address(node, value, group.name)
         return value.to(node.dtype)
 

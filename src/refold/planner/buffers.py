@@ -9,8 +9,9 @@ from functools import cached_property
 
 from refold.families import BY_NAME
 from refold.ir import OPS, Dim, Kind, Node, Output
+from refold.ir.attention import tokens_of
 from refold.ir.graph import topological
-from refold.ir.ops import CONVOLUTIONS
+from refold.ir.ops import ATTENTIONS, CONVOLUTIONS
 from refold.ir.shapes import RANK
 from refold.plan.buffers import (
     Buffers,
@@ -73,11 +74,14 @@ class _Placer:
 
     def buffers(self) -> Buffers:
         states = tuple(n for n in self.nodes if n.op == "state")
+        otherwise = frozenset(filter(self._may_lie_otherwise, self.read_in))
+        by_strides = frozenset(filter(self._is_of_tokens, otherwise))
         return Buffers(
             self.places,
             states,
             frozenset(n for n in states if n in self.aliased_states),
-            frozenset(filter(self._may_lie_otherwise, self.read_in)),
+            otherwise - by_strides,
+            by_strides,
             self.given,
             self._prepared(),
             tuple(map(self._handed, self.plan.outputs)),
@@ -121,6 +125,13 @@ class _Placer:
         if whole in self.made and whole not in self.turned:
             return False  # another shape of a kernel's memory
         return node.op == "input" or (self._is_of_pytorch(node) and not node.row.draws)
+
+    def _is_of_tokens(self, node: Node) -> bool:
+        """Whether kernels read it as tokens of attention alone, which may lie apart."""
+        readers = [r for r in self.readers.get(node, ()) if r in self.inside]
+        return all(r.op in ATTENTIONS for r in readers) and all(
+            node not in r.inputs[len(tokens_of(r)) :] for r in readers
+        )
 
     def _is_alike(self, node: Node, other: Node) -> bool:
         stored = self.plan.stored

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from refold.codegen.cuda import CudaKernel
 from refold.codegen.launch import Scope
 from refold.families.attention.kernel import FORM, GRADIENT_FORM, given, of_gradient
+from refold.ir import Dim, Sym, numel
 from refold.plan import Group
 
 _SIDES = ("q", "k", "v", "mask")
+_WHOLE = ("sums", "mask")  # operands that are read without gaps
 _GRADIENT_SIDES = ("gradient", "q", "k", "v", "result", "sums", "mask")
 
 
@@ -22,10 +26,23 @@ class AttentionKernel(CudaKernel):
         self.operands = dict(zip(names, given(group), strict=True))
 
     def sides(self) -> list[tuple[str, str]]:
-        return [("float*", name) for name, node in self.operands.items() if node is not None]
+        given = (name for name, node in self.operands.items() if node is not None)
+        return [("float*" if name in _WHOLE else "Tokens", name) for name in given]
 
     def given_sides(self, scope: Scope) -> tuple[list[str], list[str]]:
-        return [], [scope.operands[i] for i in self.operands.values() if i is not None]
+        texts = []
+        for name, node in self.operands.items():
+            if node is None:
+                continue
+            text = scope.operands[node]
+            if name in _WHOLE:
+                texts.append(text)
+            elif node in scope.as_they_lie:
+                texts.append(f"*_refold_tokens({text})")
+            else:
+                steps = (numel(node.shape[-n:]) for n in (3, 2, 1))
+                texts += [text, *(_text_of(n, scope.sizes) for n in steps)]
+        return [], texts
 
     def run(self) -> str:
         names = [name if node is not None else "nullptr" for name, node in self.operands.items()]
@@ -35,3 +52,7 @@ class AttentionKernel(CudaKernel):
     @property
     def may_work_in_memory(self) -> bool:
         return True
+
+
+def _text_of(dim: Dim, sizes: Mapping[str, str]) -> str:
+    return dim.text(sizes) if isinstance(dim, Sym) else str(dim)

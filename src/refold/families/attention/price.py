@@ -31,39 +31,22 @@ _LAUNCHED = 5e-6  # seconds that launches take anyway
 
 
 def pays(node: Node, device: DeviceModel) -> bool:
-    """Whether it is worth what is copied for it: kernels read operands that lie token after token,
-    PyTorch's call as views have them."""
+    """Whether it is worth what is split for it, and what tiles multiply in vain."""
     if node.op.endswith("_sums"):
         return True  # beside attention
-    copied = 2 * sum(size_bytes(i) for i in _tokens_of(node) if _is_apart(i))
     # a gradient's first result stands for all of its products
     whole = _GRADIENT if is_gradient(node) else 1.0
-    ours = whole * _busy(node, device) + (copied + _split(node)) / device.bandwidth
+    ours = whole * _busy(node, device) + _split(node) / device.bandwidth
     return ours < max(whole * attention_seconds(node, device), _LAUNCHED)
 
 
 _GRADIENT = 2.5  # products of a gradient, in those that its first result counts
 
 
-def _tokens_of(node: Node) -> tuple[Node, ...]:
-    """The operands that have tokens."""
-    count = {True: 5, False: 2 if node.op.endswith("_sums") else 3}
-    return node.inputs[: count[is_gradient(node)]]
-
-
 def _split(node: Node) -> float:
     """Bytes that are read and written to split what tiles are made of."""
     q, k, v, _ = operands(node)
     return 2 * sum(map(size_bytes, (q, q, k, v) if is_gradient(node) else (k, v)))
-
-
-def _is_apart(x: Node) -> bool:
-    """Is it a view of what lies otherwise?"""
-    while x.row.is_view and x.inputs:
-        if x.op != "reshape":
-            return True
-        (x,) = x.inputs
-    return False
 
 
 def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge | None:

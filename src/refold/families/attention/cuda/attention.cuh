@@ -71,7 +71,7 @@ Error split_and_launch(const Body& body, const Attention& a, unsigned char* tile
 // q [batches, queries, heads, width], k and v [batches, keys, heads, width] -> body.destination(), as q, and body.sums(),
 // both perhaps null. mask, sums: see Attention.
 template <class Body>
-Error attention(const Body& body, const float* q, const float* k, const float* v, const float* mask, long batches,
+Error attention(const Body& body, Tokens q, Tokens k, Tokens v, const float* mask, long batches,
                 long queries, long keys, long heads, long width, long mask_batch, long mask_head, long mask_query,
                 const Workspace& work, cudaStream_t stream) {
   if (batches * queries * heads * width == 0) return nullptr;
@@ -83,7 +83,7 @@ Error attention(const Body& body, const float* q, const float* k, const float* v
   auto* tiles = static_cast<unsigned char*>(work.scratch);
   auto* unscale = reinterpret_cast<float2*>(tiles + bytes.tiles);
   const Attention a{q, k, v, mask, body.destination(), batches, int(queries), int(keys), int(heads), int(width),
-                    mask_batch, mask_head, mask_query, tiles, unscale, width % 4 == 0 && aligned(q, k, v),
+                    mask_batch, mask_head, mask_query, tiles, unscale, width % 4 == 0 && q.is_aligned() && k.is_aligned() && v.is_aligned(),
                     body.sums(), int(blocks_of(queries, Body::kPlaces) * Body::kPlaces)};
   return split_and_launch<Body::kPanels>(body, a, tiles, unscale, stream);
 }

@@ -47,9 +47,9 @@ Error launch_gradient(const Body& body, const AttentionGradient& a, const Device
 // attention gave them, [batches, heads, places] -> body.of_queries(), of_keys() and of_values(), each perhaps null.
 // mask: see Attention.
 template <class Body>
-Error attention_gradient(const Body& body, const float* gradient, const float* q, const float* k, const float* v,
-                         const float* result, const float* sums, const float* mask, long batches, long queries, long keys,
-                         long heads, long width, long mask_batch, long mask_head, long mask_query, long places,
+Error attention_gradient(const Body& body, Tokens gradient, Tokens q, Tokens k, Tokens v, Tokens result,
+                         const float* sums, const float* mask, long batches, long queries, long keys, long heads, long width,
+                         long mask_batch, long mask_head, long mask_query, long places,
                          const Workspace& work, cudaStream_t stream) {
   if (batches * queries * heads * width == 0) return nullptr;
   constexpr long kMost = INT32_MAX / 2, kMostWidth = Body::kPanels * kPanelFeatures;
@@ -61,7 +61,8 @@ Error attention_gradient(const Body& body, const float* gradient, const float* q
   a.q = q, a.k = k, a.v = v, a.mask = mask, a.gradient = gradient, a.result = result, a.given_sums = sums;
   a.batches = batches, a.queries = int(queries), a.keys = int(keys), a.heads = int(heads), a.width = int(width);
   a.mask_batch = mask_batch, a.mask_head = mask_head, a.mask_query = mask_query;
-  a.aligned = width % 4 == 0 && aligned(q, k, v, gradient, result);
+  a.aligned = width % 4 == 0 && q.is_aligned() && k.is_aligned() && v.is_aligned() && gradient.is_aligned() &&
+              result.is_aligned();
   a.places = int(places);
   a.dq = body.of_queries(), a.dk = body.of_keys(), a.dv = body.of_values();
   a.pairs = static_cast<unsigned char*>(work.scratch);

@@ -18,8 +18,8 @@ struct WeightAndDifference {
 template <class Body> RF_FN WeightAndDifference plain_weight(const AttentionGradient& a, long batch, int query, int key, int head) {
   if (Body::kCausal && key > query) return {};
   const float2 facts = a.facts_of(batch, head)[query];
-  const float score = plain_score<Body>(a, a.q + a.query_at(batch, query, head), batch, query, key, head);
-  const float *g = a.gradient + a.query_at(batch, query, head), *v = a.v + a.key_at(batch, key, head);
+  const float score = plain_score<Body>(a, a.q.at(batch, query, head), batch, query, key, head);
+  const float *g = a.gradient.at(batch, query, head), *v = a.v.at(batch, key, head);
   float dot = 0.0f;
 #pragma unroll 1
   for (int i = 0; i < a.width; i++) dot = fmaf(g[i], v[i], dot);
@@ -45,14 +45,15 @@ RF_FN void plain_gradient(const AttentionGradient& a, long batch, int head, int 
       for (int j = 0; j < 32 && first_column + j < columns; j++) {
         const float p = __shfl_sync(kFullMask, mine.p, j), d = __shfl_sync(kFullMask, mine.d, j);
         const int other = first_column + j;
-        const long at = kOfQueries ? a.key_at(batch, other, head) : a.query_at(batch, other, head);
+        const float* const first_of = (kOfQueries ? a.k : a.q).at(batch, other, head);
+        const float* const given = a.gradient.at(batch, kOfQueries ? 0 : other, head);
 #pragma unroll
         for (int i = 0; i < 2 * Panels; i++) {
           const int feature = lane + 32 * i;
           if (feature >= a.width) continue;
           if constexpr (What != kValueGradient)
-            of_first[i] = fmaf(d, (kOfQueries ? a.k : a.q)[at + feature], of_first[i]);
-          if constexpr (What & kValueGradient) of_values[i] = fmaf(p, a.gradient[at + feature], of_values[i]);
+            of_first[i] = fmaf(d, first_of[feature], of_first[i]);
+          if constexpr (What & kValueGradient) of_values[i] = fmaf(p, given[feature], of_values[i]);
         }
       }
     }

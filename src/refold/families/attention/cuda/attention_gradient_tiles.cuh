@@ -19,10 +19,11 @@
 
 namespace rf {
 
-// Attention, of which gradients are asked: result and its gradient as q, sums as forward gave them; dq as q, dk and dv
-// as k, each perhaps null.
+// Attention, of which gradients are asked: result and its gradient like q, sums as forward gave them; dq, dk and dv
+// without gaps, each perhaps null.
 struct AttentionGradient : Attention {
-  const float *result, *gradient, *given_sums;
+  Tokens result, gradient;
+  const float* given_sums;
   float *dq, *dk, *dv;
   unsigned char* pairs;  // tiles of queries, then of keys
   float2* pair_unscale;
@@ -55,16 +56,15 @@ __global__ void __launch_bounds__(256) split_gradient_tiles(const __grid_constan
 #pragma unroll
   for (int i = 0; i < kHeld; i++) {
     const int row = first + down + i * kRows;
-    const long from = is_keys ? a.key_at(batch, row, head) : a.query_at(batch, row, head);
-    x[i] = a.four((is_keys ? a.k : a.q) + from, column, row < rows);
-    y[i] = a.four((is_keys ? a.v : a.gradient) + from, column, row < rows);
+    x[i] = a.four((is_keys ? a.k : a.q).at(batch, row, head), column, row < rows);
+    y[i] = a.four((is_keys ? a.v : a.gradient).at(batch, row, head), column, row < rows);
   }
   if (!is_keys) {
 #pragma unroll
     for (int i = 0; i < kHeld; i++) {
       const int row = first + down + i * kRows;
       const bool there = row < rows;
-      float sum = dot_four(y[i], a.four(a.result + a.query_at(batch, row, head), column, there));
+      float sum = dot_four(y[i], a.four(a.result.at(batch, row, head), column, there));
 #pragma unroll
       for (int mask = kLanes / 2; mask; mask /= 2) sum += __shfl_xor_sync(kFullMask, sum, mask);
       if (column != 0) continue;

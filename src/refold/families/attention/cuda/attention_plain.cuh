@@ -10,7 +10,7 @@ namespace rf {
 // The score of a key as PyTorch has it: -infinity where it is masked.
 template <class Body> RF_FN float plain_score(const Attention& a, const float* q, long batch, int query, int key, int head) {
   if (key >= a.keys || (Body::kCausal && key > query)) return -infinity();
-  const float* k = a.k + a.key_at(batch, key, head);
+  const float* k = a.k.at(batch, key, head);
   float dot = 0.0f;
 #pragma unroll 1
   for (int d = 0; d < a.width; d++) dot = fmaf(q[d], k[d], dot);
@@ -30,7 +30,7 @@ RF_FN void plain_attention(const Attention& a, long batch, int head, int first, 
     a.store_sum(batch, head, last + threadIdx.x, infinity());
 #pragma unroll 1
   for (int query = first; query < last; query += step) {
-    const float* q = a.q + a.query_at(batch, query, head);
+    const float* q = a.q.at(batch, query, head);
     float sums[2 * Panels] = {}, most = -infinity(), total = 0.0f;
     const int keys = Body::kCausal && query < a.keys ? query + 1 : a.keys;
 #pragma unroll 1
@@ -48,7 +48,7 @@ RF_FN void plain_attention(const Attention& a, long batch, int head, int first, 
 #pragma unroll 1
       for (int j = 0; j < 32 && first_key + j < keys; j++) {
         const float weight = __shfl_sync(kFullMask, p, j);
-        const float* v = a.v + a.key_at(batch, first_key + j, head);
+        const float* v = a.v.at(batch, first_key + j, head);
 #pragma unroll
         for (int i = 0; i < 2 * Panels; i++)
           if (lane + 32 * i < a.width) sums[i] = fmaf(weight, v[lane + 32 * i], sums[i]);

@@ -51,7 +51,7 @@ RF_FN float split_queries(const Attention& a, long batch, int head, int first, u
   float largest = 0.0f;
 #pragma unroll 4
   for (int row = thread / kLanes; row < 64; row += kRows) {
-    const float4 x = a.four(a.q + a.query_at(batch, first + row, head), column, first + row < a.queries);
+    const float4 x = a.four(a.q.at(batch, first + row, head), column, first + row < a.queries);
     unsigned most = larger(0, x);
 #pragma unroll
     for (int mask = kLanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(kFullMask, most, mask));

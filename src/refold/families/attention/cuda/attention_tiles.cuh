@@ -25,10 +25,20 @@ constexpr int kPanelBytes = kAttentionKeys * kSwizzleRowBytes;
 constexpr int kAttentionMatrices = 4;        // keys hi and lo, values hi and lo
 template <int Panels> constexpr int kAttentionTileBytes = kAttentionMatrices * Panels * kPanelBytes;
 
-// q [batches, queries, heads, width]; k and v [batches, keys, heads, width]; out as q. The mask's element of a key is
-// added to its score: at mask + batch * mask_batch + head * mask_head + query * mask_query + key.
+// [batches, tokens, heads, width] as it lies, features next to each other: from a batch to the next, and so on.
+struct Tokens {
+  static constexpr int kArguments = 4;  // of a call from Python
+  const float* data;
+  long batch, token, head;
+  RF_FN const float* at(long b, int t, int h) const { return data + b * batch + t * token + h * head; }
+  bool is_aligned() const { return aligned(data) && batch % 4 == 0 && token % 4 == 0 && head % 4 == 0; }
+};
+
+// q [batches, queries, heads, width]; k and v [batches, keys, heads, width]; out as q, without gaps. The mask's element of
+// a key is added to its score: at mask + batch * mask_batch + head * mask_head + query * mask_query + key.
 struct Attention {
-  const float *q, *k, *v, *mask;
+  Tokens q, k, v;
+  const float* mask;
   float* out;
   long batches;
   int queries, keys, heads, width;
@@ -81,9 +91,8 @@ __global__ void __launch_bounds__(256) split_attention_tiles(const Attention a, 
 #pragma unroll
   for (int i = 0; i < kHeld; i++) {
     const int key = tile * kAttentionKeys + down + i * kRows;
-    const long at = a.key_at(batch, key, head);
-    k[i] = a.four(a.k + at, column, key < a.keys);
-    v[i] = a.four(a.v + at, column, key < a.keys);
+    k[i] = a.four(a.k.at(batch, key, head), column, key < a.keys);
+    v[i] = a.four(a.v.at(batch, key, head), column, key < a.keys);
   }
   unsigned most_k = 0, most_v = 0;
 #pragma unroll
