@@ -215,6 +215,7 @@ class _Session:
     secret: int = SEED
     random: bool = True
     alone: bool = False
+    quick: bool = False
     fine: bool = True
     never_right: bool = False
     cases: int = 0
