@@ -80,6 +80,11 @@ def _statements(group: Group, scope: Scope) -> list[str]:
         if row.operand_ranks is not None:  # PyTorch's function takes images of their own rank
             ranks = row.operand_ranks(attrs)
             read = [f"{t}.flatten(0, -{r})" if r else t for t, r in zip(read, ranks, strict=True)]
+            if (
+                row.is_contraction
+            ):  # a convolution's bias has one axis, and a number for each feature
+                features = shape_text(node.shape[-len(attrs["strides"]) - 1 :][:1], scope.sizes)
+                read[2] = f"{read[2]}.flatten().expand({features})"
             shape = f".reshape({shape_text(node.shape, scope.sizes)})"
         lines.append(f"rf_n{i} = {row.torch_text(read, attrs)}{shape}")
         texts[node] = f"rf_n{i}"
