@@ -5574,6 +5574,9 @@ namespace std {
 template <bool, class T, class> struct conditional { using type = T; };
 template <class T, class F> struct conditional<false, T, F> { using type = F; };
 template <bool B, class T, class F> using conditional_t = typename conditional<B, T, F>::type;
+template <class T, class U> struct is_same { static constexpr bool value = false; };
+template <class T> struct is_same<T, T> { static constexpr bool value = true; };
+template <class T> struct is_void : is_same<const volatile T, const volatile void> {};
 }
 """,
     "atomic": "#pragma once\nnamespace std { template <class T> struct atomic { atomic(T); }; }\n",

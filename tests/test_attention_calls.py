@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import flop_registry
 
 from refold.backend.graphs import Derived, derive
 from refold.backend.loaded import Declined
 from refold.backend.options import BackendOptions
+from refold.capture.aot import read_aot
 from refold.plan import ExternCall
+from refold.planner.attention_calls import call_flops
 
 FORWARD = torch.ops.aten._scaled_dot_product_efficient_attention.default
 BACKWARD = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
@@ -95,8 +98,10 @@ def test_gradients_of_one_call_are_one_kernel(results: tuple[int, ...], causal: 
     assert sorted(ops) == sorted(names) and not calls_of(found)
 
 
-def _left(**given: object) -> torch.fx.Graph:
-    return graph_of(**{"results": (0, 1, 2), "backward": True} | given)  # type: ignore[arg-type]
+def _left(
+    results: Sequence[int] = (0, 1, 2), backward: bool = True, **given: Any
+) -> torch.fx.Graph:
+    return graph_of(results, backward=backward, **given)
 
 
 LEFT = {
@@ -149,3 +154,17 @@ def test_thirds_of_one_result_are_read_where_they_lie() -> None:
     forward = text[text.index("def call(args)") : text.index("call._boxed_call")]
     behind = forward[forward.index("_refold_kernels.matmul") :]
     assert behind.count("_refold_tokens(") == 3 and ".contiguous()" not in behind
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_call_that_stays_is_priced_by_pytorchs_count(backward: bool) -> None:
+    graph = graph_of((0,), backward=backward)
+    call = next(n for n in graph.nodes if n.target in (FORWARD, BACKWARD))
+    args = torch.fx.map_arg(call.args, lambda n: n.meta["val"])
+    shapes = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("meta"), args)
+    known = flop_registry[call.target.overloadpacket](*shapes, out_val=None)
+    # of forward alone the first result is read as an op of the table
+    (node,) = (
+        n for n in read_aot(graph_of((1,), backward=backward)).graph.nodes() if n.op == "aten"
+    )
+    assert call_flops(node) == known > 0

@@ -20,12 +20,9 @@ def drawn(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
     return [torch.randn(s, dtype=torch.float64) for s in shapes]
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("masked", "causal"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("most", [1, 1 << 27])
 def test_results_sums_and_gradients(masked: bool, causal: bool, most: int) -> None:
-    if masked and causal:
-        return
     q, k, v, g = drawn((2, 3, 20, 8), (2, 3, 35, 8), (2, 3, 35, 8), (2, 3, 20, 8))
     mask = drawn((2, 1, 20, 35))[0] if masked else None
     bias = None if mask is None else mask.expand(2, 3, 20, 35)

@@ -61,9 +61,8 @@ def gradient(of: int, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed
     _check(inputs, q, k, v, masks)
     *_, batch, queries, heads, _ = q.shape
     *front, last = total.shape
-    counted = isinstance(last, int) and isinstance(queries, int)
-    short = counted and last < queries if counted else last != queries  # type: ignore[operator]
-    if given.shape != q.shape or result.shape != q.shape or short:
+    more = isinstance(last, int) and isinstance(queries, int) and last > queries  # as `sums` adds
+    if given.shape != q.shape or result.shape != q.shape or not (more or last == queries):
         raise ValueError(f"attention's gradient of {[n.shape for n in inputs]}")
     if front != [*pad((1, batch, heads, last))[:-1]]:
         raise ValueError(f"attention's gradient, of sums {total.shape}: [1, batch, heads, queries]")

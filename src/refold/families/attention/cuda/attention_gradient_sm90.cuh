@@ -192,17 +192,7 @@ template <class S, class Body> struct GradientRows {
       const int row = first + lane / 4 + 8 * h;
       if (to == nullptr || row >= rows) continue;
       float* at = to + (S::kOfQueries ? a.query_at(batch, row, head) : a.key_at(batch, row, head));
-#pragma unroll
-      for (int i = 0; i < 8 * S::kPanels; i++) {
-        const int column = 8 * i + 2 * (lane % 4);
-        const float x = from[i / 8][4 * (i % 8) + 2 * h] * factor, y = from[i / 8][4 * (i % 8) + 2 * h + 1] * factor;
-        if (a.width % 2 == 0) {
-          if (column < a.width) *reinterpret_cast<float2*>(at + column) = make_float2(x, y);
-        } else {
-          if (column < a.width) at[column] = x;
-          if (column + 1 < a.width) at[column + 1] = y;
-        }
-      }
+      store_features<S::kPanels>(at, from, h, factor, a.width);
     }
   }
 };

@@ -49,4 +49,19 @@ RF_FN void split_fragments(const float (&p)[32], uint32_t (&hi)[4][4], uint32_t 
   }
 }
 
+// Writes the features that a thread holds of its row h, of two, each times `factor`.
+template <int Panels> RF_FN void store_features(float* to, const float (*from)[32], int h, float factor, int width) {
+#pragma unroll
+  for (int i = 0; i < 8 * Panels; i++) {
+    const int column = 8 * i + 2 * (threadIdx.x % 4);
+    const float x = from[i / 8][4 * (i % 8) + 2 * h] * factor, y = from[i / 8][4 * (i % 8) + 2 * h + 1] * factor;
+    if (width % 2 == 0) {
+      if (column < width) *reinterpret_cast<float2*>(to + column) = make_float2(x, y);
+    } else {
+      if (column < width) to[column] = x;
+      if (column + 1 < width) to[column + 1] = y;
+    }
+  }
+}
+
 }  // namespace rf

@@ -171,17 +171,7 @@ template <class S> struct AttentionRows {
       }
       if (query >= a.queries || a.out == nullptr) continue;
       float* to = a.out + a.query_at(batch, query, head);
-#pragma unroll
-      for (int i = 0; i < 8 * S::kPanels; i++) {
-        const int column = 8 * i + 2 * (lane % 4);
-        const float x = out[i / 8][4 * (i % 8) + 2 * h] * factor, y = out[i / 8][4 * (i % 8) + 2 * h + 1] * factor;
-        if (a.width % 2 == 0) {
-          if (column < a.width) *reinterpret_cast<float2*>(to + column) = make_float2(x, y);
-        } else {
-          if (column < a.width) to[column] = x;
-          if (column + 1 < a.width) to[column + 1] = y;
-        }
-      }
+      store_features<S::kPanels>(to, out, h, factor, a.width);
     }
   }
 };

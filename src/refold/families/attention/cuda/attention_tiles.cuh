@@ -13,6 +13,7 @@
 //   kernel                 threads           registers (a thread)   shared memory
 //   split_attention_tiles  256, one tile     48; of two panels 77    16.7 KB a panel: the values, transposed
 #pragma once
+#include "device.cuh"
 #include "hi_lo_split.cuh"
 #include "look.cuh"
 #include "ptx_sm90.cuh"
