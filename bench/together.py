@@ -77,7 +77,8 @@ def whole(value: Any) -> Any:
 def mean(value: torch.Tensor) -> torch.Tensor:
     total = value.detach().double()
     dist.all_reduce(total)
-    return total / dist.get_world_size()
+    count: int = dist.get_world_size()
+    return total / count
 
 
 class Together:

@@ -5,9 +5,8 @@ A capture takes nearly all of the time that writing a file takes, and knows noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -15,7 +14,9 @@ import torch
 from torch import nn
 
 import refold.derive
-from refold.capture import Captured, CaptureError
+from refold.capture import Captured, CaptureError, capture
+from refold.derive import Derivation, Options, derive
+from refold.devices import DeviceModel
 from refold.families.samples import Sample
 from zoo import CASES
 
@@ -27,9 +28,7 @@ def captured_once() -> Iterator[None]:
     """Inside, models of the zoo as they are made by `drawn` are captured once."""
     real = refold.derive.capture
 
-    def capture(
-        module: nn.Module, inputs: Sequence[Any], *, training: bool, **more: Any
-    ) -> Captured:
+    def once(module: nn.Module, inputs: Sequence[Any], *, training: bool, **more: Any) -> Captured:
         assert type(module) in CASES.values(), "another module than one of the zoo's"
         key = type(module), _dtype_of(module, inputs), training
         if key not in _KEPT:
@@ -42,7 +41,7 @@ def captured_once() -> Iterator[None]:
             raise found
         return found
 
-    with mock.patch("refold.derive.capture", capture):
+    with mock.patch("refold.derive.capture", once):
         yield
 
 
@@ -70,10 +69,36 @@ def _is_float32(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 
-@cache
-def captures_of(sample: Sample) -> dict[bool, Any]:
-    """The captures of a family's sample by mode: what is put there serves every file's tests."""
-    return {}
+_OTHERS: dict[tuple[Hashable, bool], Captured] = {}
+_DERIVED: dict[tuple[Sample, str, str], Derivation] = {}
+
+
+@contextmanager
+def captured_as(key: Hashable) -> Iterator[None]:
+    """Inside, modules that are equal where the key is are captured once in each mode."""
+
+    def once(module: nn.Module, inputs: Any, *, training: bool, **more: Any) -> Captured:
+        if (key, training) not in _OTHERS:
+            _OTHERS[key, training] = capture(module, inputs, training=training, **more)
+        return _OTHERS[key, training]
+
+    with mock.patch("refold.derive.capture", once):
+        yield
+
+
+def derived(sample: Sample, device: DeviceModel) -> Derivation:
+    """A sample's way from its captured graph to its plan, gone once for each device.
+
+    device: one whose convolutions are all chosen alike for its name and its accuracy.
+    """
+    key = (sample, device.name, device.float32)
+    if key not in _DERIVED:
+        torch.manual_seed(0)
+        with captured_as(sample):
+            options = Options(measure=False, accuracy=False)
+            made = derive(sample.module(), sample.inputs(), device, options)
+        (_DERIVED[key],) = made
+    return _DERIVED[key]
 
 
 def forget() -> None:

@@ -5,7 +5,9 @@ Times are made up here and torch.compile is replaced, but for one test in tests/
 
 from __future__ import annotations
 
+import functools
 import json
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 
 import refold
 from refold import baselines, cli, measure
+from refold.judge import Status, Verdict, aside
 from refold.measure import Side, Timing
 from refold.pipeline import OptimizeError
 
@@ -57,7 +60,24 @@ def times(monkeypatch, ours=1.0, **seconds):
     return asked
 
 
-def optimized(tmp_path, capsys, *more):
+@contextmanager
+def convinced(device, threads):
+    """A judge that accepts what it is given: tests/test_cli.py has a file judged."""
+    nothing = {
+        "sets": {},
+        "tests": (),
+        "failures": (),
+        "errors": (),
+        "assumptions": (),
+        "notes": (),
+    }
+    verdict = functools.partial(Verdict, Status.ACCEPTED, device=device, seed=0, quick=True)
+    more = {**nothing, "timing": None, "environment": {}, "seconds": 0.0}
+    yield lambda one, other, **_: verdict(reference=str(one), candidate=str(other), **more)
+
+
+def optimized(tmp_path, monkeypatch, capsys, *more):
+    monkeypatch.setattr(aside, "begun", convinced)
     reference, out = tmp_path / "ref.py", tmp_path / "fast.py"
     reference.write_text(REFERENCE)
     code = cli.main(["optimize", str(reference), "-o", str(out), "--json", *more])
@@ -87,7 +107,7 @@ def test_a_setting_holds_while_its_side_is_timed():
 
 def test_a_loss_to_torch_compile_keeps_the_original(tmp_path, monkeypatch, capsys):
     times(monkeypatch, eager=2.0, compile=0.5)
-    code, report, text = optimized(tmp_path, capsys)
+    code, report, text = optimized(tmp_path, monkeypatch, capsys)
     words = "not faster than torch.compile (1e+03 ms against 500 ms, ratio 0.50; eager 2e+03 ms)"
     assert code == 3 and words in report["reason"] and words in text
     assert "ModelNew = Model" in text
@@ -98,7 +118,7 @@ def test_a_loss_to_torch_compile_keeps_the_original(tmp_path, monkeypatch, capsy
 
 def test_a_gain_names_the_baselines(tmp_path, monkeypatch, capsys):
     asked = times(monkeypatch, **{"eager": 2.0, "compile": 1.5, "max-autotune": 1.25})
-    code, report, _ = optimized(tmp_path, capsys, "--baselines")
+    code, report, _ = optimized(tmp_path, monkeypatch, capsys, "--baselines")
     (mode,) = report["modes"]
     assert code == 0 and mode["ratio"] == 2.0 and mode["ratio_to_compile"] == 1.5
     assert mode["best"] == "max-autotune" and mode["speedup_to_best"] == 1.25
@@ -110,7 +130,7 @@ def test_a_gain_names_the_baselines(tmp_path, monkeypatch, capsys):
 
 def test_no_compile_asks_for_eager_alone(tmp_path, monkeypatch, capsys):
     asked = times(monkeypatch, eager=2.0)
-    code, report, _ = optimized(tmp_path, capsys, "--no-compile")
+    code, report, _ = optimized(tmp_path, monkeypatch, capsys, "--no-compile")
     assert code == 0 and report["modes"][0]["best"] == "eager" and asked == [("eager",)]
 
 

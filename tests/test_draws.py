@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 import refold
 from calling import DEVICE, fast_of
+from captures import captured_as
 from refold import introspect, pipeline
 from refold.capture import Example, capture
 from refold.derive import Options, derive
@@ -94,7 +95,8 @@ def test_draws_are_eagers(name: str) -> None:
     module = Does(TAKEN[name]).train()
     x = torch.randn(6, 8)
     before = torch.get_rng_state()
-    fast = fast_of(module, x)
+    with captured_as(("test_draws.py", name)):
+        fast = fast_of(module, x)
     assert torch.equal(before, torch.get_rng_state())
     for n in (6, 9):
         _agree(fast.train(), module, torch.randn(n, 8))
@@ -193,10 +195,12 @@ def test_images_follow_their_weights(channels: int) -> None:
     _agree(fast, module, x, taken=False)
 
 
-def _modes(name: str, target: str = "cpu") -> Any:
+def _modes(name: str, target: str = "cpu", accuracy: bool = False) -> Any:
     module = Does(TAKEN[name]).train()
     _, device = pipeline.target_for(target, "ieee")
-    found = derive(module, Example((torch.randn(6, 8),), {}), device, Options(measure=False))
+    options = Options(measure=False, accuracy=accuracy)
+    with captured_as(("test_draws.py", name)):
+        found = derive(module, Example((torch.randn(6, 8),), {}), device, options)
     return module, found[0]
 
 
@@ -246,7 +250,7 @@ def test_a_gpu_draws_by_the_kernel_of_dropout() -> None:
 
 def test_what_is_compared_draws_alike() -> None:
     """The errors of a graph that draws are measured, and the graph as captured is run as it is."""
-    module, found = _modes("after each other")
+    module, found = _modes("after each other", accuracy=True)
     assert found.accuracy is not None and found.accuracy.skipped is None
     captured = capture(module, [x := torch.randn(6, 8)], training=True)
     values = {**dict(module.named_parameters()), "tensors[0]": x, "x": x}
@@ -264,5 +268,5 @@ def test_nothing_is_seeded_that_begins_later(monkeypatch: pytest.MonkeyPatch) ->
     later: list[object] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", later.append)
     monkeypatch.setattr(torch, "manual_seed", later.append)
-    _, found = _modes("after each other")
+    _, found = _modes("after each other", accuracy=True)
     assert found.accuracy is not None and not later

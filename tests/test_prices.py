@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from captures import captured_once, drawn
+from captures import captured_once, derived, drawn
 from launches import CountingTarget, started
 from refold import derive, pipeline
 from refold.derive import Options
@@ -23,10 +23,8 @@ from refold.planner import PlanPricer, plan_price
 from refold.price import Price
 from test_families import (
     ALL,
-    captures_of,
     choice_of,
     claimed_on,
-    derived,
     has_kernels,
     name_of,
     plan_of,
@@ -125,7 +123,7 @@ def test_a_price_answers_to_each_rate(family: Family, sample: Sample) -> None:
         if not has_kernels(family, target):
             continue
         _, device = pipeline.target_for(target, "ieee", choice_of("ieee", target))
-        plan = plan_of(sample, device, captures_of(sample))
+        plan = plan_of(sample, device)
         assert plan is not None
         for group in plan.groups:
             assert not faults(BY_NAME[group.family].price, group, device), group.name
@@ -139,7 +137,7 @@ def test_a_charge_is_near_the_price(family: Family, sample: Sample) -> None:
         if not has_kernels(family, target):
             continue
         _, device = pipeline.target_for(target, "ieee", choice_of("ieee", target))
-        found = derived(sample, device, captures_of(sample))
+        found = derived(sample, device)
         plan, done = found.mode.plan, found.optimized
         assert plan is not None and done is not None
         # a charge counts a kernel's launch as a function's of PyTorch
@@ -191,7 +189,7 @@ def test_a_price_that_misses_a_term_is_found(wrong: str) -> None:
     _, device = pipeline.target_for("cpu", "ieee", choice_of("ieee", "cpu"))
     told: dict[str, bool] = {}
     for family, sample in claimed_on("cpu"):
-        plan = plan_of(sample, device, captures_of(sample))
+        plan = plan_of(sample, device)
         assert plan is not None
         for group in (g for g in plan.groups if g.family == family.name):
             if fault in {*wanted(group), "moved", "launches"}:

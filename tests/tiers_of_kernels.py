@@ -18,7 +18,7 @@ KERNELS: Mapping[str, Row] = {
         ("transposed-1", "transposed, two taps a phase-1"),
     ),
     "tests/test_flat.py::test_of_fp32_class": Row(
-        "The same kernels of other pieces.", ("channels and features that fill no tile-1",)
+        "The same kernels of other pieces; test_convolutions.py has patches of fp32 class."
     ),
     "tests/test_flat.py::test_what_follows_on_each_element": Row(
         "Each is compiled for the emulator.", ("broad-97-False",)
@@ -31,13 +31,19 @@ KERNELS: Mapping[str, Row] = {
     ),
     "tests/test_flat_last.py::test_volumes_and_transposed_ones": Row("Taps of other kinds."),
     "tests/test_flat_last.py::test_special_values": Row(
-        "They are computed again by one function.", ("True-kernels-inf",)
+        "They are computed again by one function, which test_convolutions.py asks of each value."
     ),
     "tests/test_flat_last.py::test_what_wants_them_channels_first_does_not_keep_them": Row(
         "Each is compiled; both are planned alike.", ("False",)
     ),
     "tests/test_flat_last.py::test_a_shortcut_may_lie_otherwise": Row(
-        "A long body is the other cases' loop.", ("False",)
+        "It is read as an image is that lies otherwise, and a long body is the other cases' loop."
+    ),
+    "tests/test_flat.py::test_each_image_has_a_scale_of_its_own": Row(
+        "Each is compiled for the emulator; the scale is read in one place.", ("ieee",)
+    ),
+    "tests/test_flat.py::test_the_same_bits_again": Row(
+        "Each is run by emulated threads, in the order of one loop.", ("tf32",)
     ),
     "tests/test_flat.py::test_a_fault_is_seen": Row(
         "Each is compiled for the emulator; one reads sums before they are there.",
@@ -54,7 +60,7 @@ KERNELS: Mapping[str, Row] = {
         "As other strips, but for their size."
     ),
     "tests/test_strips.py::test_two_phases_whose_rows_start_anywhere": Row(
-        "Each is compiled twice; one has rows of more than a tile.", ("size0-1",)
+        "Each is compiled twice; phases of narrower tiles stay, and random ones."
     ),
     "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
         "A minute of nvcc. A spill costs speed, no result; the emulator finds what is wrong."
@@ -96,8 +102,13 @@ KERNELS: Mapping[str, Row] = {
         "Each is compiled; values of 16 bits are read by one header.", ("Softmax-torch.bfloat16-1",)
     ),
     "tests/gpu/test_matmul.py::test_scales": Row(
-        "Each is run by emulated threads; parts of a sum are split as the whole is.",
-        ("*", "!*-direct_tall_8"),
+        "Each is run by emulated threads; parts of a sum are split as the whole is, and a large"
+        " factor of either side as of the other.",
+        ("scale0-ieee_tall", "scale2-direct_tall", "scale3-*", "!*-direct_tall_8"),
+    ),
+    "tests/gpu/test_batches.py::test_exceptional_values_stay_in_their_product": Row(
+        "Each is run by emulated threads; products are told apart alike in all of Hopper's.",
+        ("ieee_tall", "ieee_generic"),
     ),
     "tests/kernels/test_cuda_rows_compile.py::test_other_dtypes_compile_without_spills": Row(
         "nvcc takes some seconds for each."
@@ -245,8 +256,8 @@ KERNELS: Mapping[str, Row] = {
     "tests/test_strips.py::test_rows_of_any_start_and_end": Row(
         "Each is compiled, and run by emulated threads: each tile with each body.",
         (
-            *("slim-70-size2-Long-tf32", "broad-140-size5-Short-tf32"),
-            *("joined-64-size7-Long-ieee", "broad-140-size11-Short-tf32"),
+            *("slim-70-size2-Long-tf32", "joined-64-size7-Long-ieee"),
+            "broad-140-size11-Short-tf32",
         ),
     ),
     "tests/test_strips.py::test_operands_of_wide_rows_that_start_anywhere": Row(
@@ -261,10 +272,10 @@ KERNELS: Mapping[str, Row] = {
         ("slim-min-conv0-*-ieee",),
     ),
     "tests/test_strip_channels.py::test_operands_of_places_follow": Row(
-        "Each is compiled; each is read as a pointwise kernel reads it.", ("shape0",)
+        "Each is compiled; each is read as a pointwise kernel reads it, and patches have one."
     ),
     "tests/test_strip_channels.py::test_what_is_not_finite_is_where_channels_have_it": Row(
-        "Each is compiled, and what is reduced is the same.", ("max",)
+        "Each is compiled; windows of strips have it, and patches pass infinite values over."
     ),
     "tests/test_strip_channels.py::test_a_fault_is_seen": Row(
         "Each is compiled; others are seen by the same comparison.", ("a warp is left out",)
