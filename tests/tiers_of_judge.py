@@ -80,6 +80,12 @@ JUDGE: Mapping[str, Row] = {
         "The compiler takes seconds to import; others stand for it.",
         ("*", "!the compiler"),
     ),
+    "tests/judge/test_second.py::test_what_the_second_process_finds": Row(
+        "A whole judgement; that both processes make tests, and all, is shown without."
+    ),
+    "tests/judge/test_second.py::test_wrong_everywhere_is_wrong_numerics": Row(
+        "A whole judgement; that what plain calls showed is told is shown without."
+    ),
     "tests/judge/test_memory.py::test_the_judge_holds_few_outputs": Row(
         "Half a minute of a processor, with large outputs; others of the file have small ones."
     ),

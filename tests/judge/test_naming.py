@@ -24,8 +24,7 @@ SLOPES = {"do": "slopes", "of": "y0", "label": "g0"}
 
 
 def session(plainly: bool = False, never: bool = False, both: bool = False) -> Any:
-    found = {"plainly_wrong": plainly, "never_right": never, "wrong_in_both": both}
-    return SimpleNamespace(**found, moves_wrongly=False)
+    return SimpleNamespace(plain=naming.Plain(plainly, never, both))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_where_every_plain_call_is_wrong() -> None:
 def test_where_plain_calls_leave_other_buffers() -> None:
     """What later calls make of these is no stale weight, and nothing that a refused call left."""
     other = session()
-    other.moves_wrongly = True
+    other.plain.moves_wrongly = True
     for status in (S.CRASHED, S.STALE_WEIGHTS, S.MUTATES, S.WRONG_CONTRACT, S.WRONG_MODE):
         assert naming.value(other, status) is S.WRONG_MODE
     assert naming.value(other, S.WRONG_NUMERICS) is S.WRONG_NUMERICS

@@ -14,6 +14,7 @@ from torch import nn
 
 from refold.judge.clock import inside as clock_inside
 from refold.judge.clock import measure
+from refold.judge.second import Second
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives import detours, weights
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS
@@ -42,9 +43,14 @@ _FIXED = frozenset(  # load no weights
 
 
 def concluded(
-    session: Session, small: Session | None, began: float, module: nn.Module | None = None
+    session: Session,
+    small: Session | None,
+    began: float,
+    module: nn.Module | None = None,
+    second: Second | None = None,
 ) -> Verdict:
-    """Run the tests and the clock, and say what they found. ``module``: in memory."""
+    """Run the tests and the clock, and say what they found. ``module``: in memory; ``second``: a
+    process that may make some of the tests."""
     request, how = session.request, session.how
     sessions = [s for s in (small, session) if s is not None]
     failures: list[Failure] = []
@@ -54,7 +60,7 @@ def concluded(
     wants_clock = how.timing and (request.only is None or bool(chosen & set(CLOCK_TESTS)))
     try:
         for part, tests in _parts(session, small):
-            _prove(part, tests, failures, reports)
+            _prove(part, tests, failures, reports, second)
         if wants_clock and (session.apart or (session.host is not None and session.host.alive)):
             how.say("timing")
             session.test = "timed outputs"
@@ -122,7 +128,11 @@ def _ordered(session: Session, tests: list[Test]) -> list[Test]:
 
 
 def _prove(
-    session: Session, tests: list[Test], failures: list[Failure], reports: list[TestReport]
+    session: Session,
+    tests: list[Test],
+    failures: list[Failure],
+    reports: list[TestReport],
+    second: Second | None,
 ) -> None:
     """Run tests; a death of the worker ends a test, not the judgement."""
     session.test = "contract"
@@ -141,18 +151,26 @@ def _prove(
         spent = time.perf_counter() - began
         reports.append(TestReport("contract", "a file that imports", "failed", spent, 1))
         return
+    if second is not None and second.suits(session, tests):
+        second.prove(session, tests, failures, reports, each)
+        return
     for test in tests:
-        if session.frugal and not test.frugal:
-            note = "one call takes too long for this test; judge a smaller size with --set as well"
-            reports.append(TestReport(test.name, test.catches, "skipped", 0.0, 0, note))
-            continue
-        if session.request.only is None and not session.affords(test.calls, test.lives):
-            note = f"left out: budget ({test.calls} calls); --full runs it"
-            reports.append(TestReport(test.name, test.catches, "skipped", 0.0, 0, note))
-            continue
-        session.how.say(test.name)
-        reports.append(_one(session, test, failures))
-        session.spend(test.calls, test.lives, reports[-1].seconds)
+        each(session, test, failures, reports)
+
+
+def each(session: Session, test: Test, failures: list[Failure], reports: list[TestReport]) -> None:
+    """Run one test, if it applies and the budget has room for it."""
+    if session.frugal and not test.frugal:
+        note = "one call takes too long for this test; judge a smaller size with --set as well"
+        reports.append(TestReport(test.name, test.catches, "skipped", 0.0, 0, note))
+        return
+    if session.request.only is None and not session.affords(test.calls, test.lives):
+        note = f"left out: budget ({test.calls} calls); --full runs it"
+        reports.append(TestReport(test.name, test.catches, "skipped", 0.0, 0, note))
+        return
+    session.how.say(test.name)
+    reports.append(_one(session, test, failures))
+    session.spend(test.calls, test.lives, reports[-1].seconds)
 
 
 def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
@@ -264,6 +282,7 @@ def _environment(session: Session) -> dict[str, Any]:
         "threads": session.threads,
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "workers": session.workers,
+        "processes": session.processes,
         "sandbox": _kept(session),
         "import_seconds": round(session.import_seconds, 3),
     }

@@ -16,9 +16,10 @@ import torch
 from torch import nn
 
 from refold.contract import Sets, load
+from refold.judge import second
 from refold.judge.ask.given import Given, duplicate, positional
 from refold.judge.ask.request import How, Request, asked
-from refold.judge.conclude import concluded, device_name
+from refold.judge.conclude import concluded, device_name, each
 from refold.judge.draws.trees import every
 from refold.judge.tests.once import recorded
 from refold.judge.verdict import begin, inside, patience
@@ -63,22 +64,37 @@ def answer(request: Request, how: How) -> Verdict:
     how.say("reference")
     request = _sealed(request)
     room = Room(request.place, how.say)
-    with memory.bounded() if request.place.type == "cpu" else contextlib.nullcontext():
-        return _answered(request, how, room, server.pid, began)
+
+    def begin(how: How) -> Session:
+        return _begun(request, request.sets, how, Room(request.place))
+
+    with (
+        second.begun(request, how, server, begin, each) as beside,
+        memory.bounded() if request.place.type == "cpu" else contextlib.nullcontext(),
+    ):
+        return _answered(request, how, room, server.pid, began, beside)
 
 
-def _answered(request: Request, how: How, room: Room, server: int, began: float) -> Verdict:
+def _answered(
+    request: Request,
+    how: How,
+    room: Room,
+    server: int,
+    began: float,
+    beside: second.Second | None,
+) -> Verdict:
     try:
         session = room.patiently(lambda: _begun(request, request.sets, how, room))
         session.recorded = [] if request.inputs is None else recorded.read(request.inputs)
-        session.outside = Outside.now((request.reference, request.candidate), (server,))
+        watched = (server,) if beside is None else (server, beside.pid)
+        session.outside = Outside.now((request.reference, request.candidate), watched)
         small: Session | None = None
         if session.frugal and request.small is not None:
             sizes = request.small
             small = room.patiently(lambda: _begun(request, sizes, how, room))
             small.frugal, small.outside = False, session.outside
         with room.memory(session.wanted), _sandbox(request, session, small):
-            return concluded(session, small, began)
+            return concluded(session, small, began, second=beside)
     except Starved as error:
         return _without_room(request, how, error, began)
 

@@ -194,7 +194,7 @@ class _Truth:
         if rough and self._near(label, got, _ROUGH * torch.finfo(torch.bfloat16).eps):
             self.session.notes.append(f"no power: {self.session.test}, {self.life.case}, {label}")
             return None
-        if self.session.never_right:  # nothing can acquit it any more
+        if self.session.plain.never_right:  # nothing can acquit it any more
             return failed[0].reason, failed[0].worst, failed[0].structural
         if all(r.agrees for r in self._otherwise_laid(label, got, exact, failed)):
             return None

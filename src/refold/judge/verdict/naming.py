@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from refold.judge.verdict.verdict import Status
@@ -24,16 +25,27 @@ _GRADIENTS = ("grads", "slopes")
 _PLAIN = {"do", "inputs", "label", "grad", "want"}  # of a step that is a call like any other
 
 
+@dataclass
+class Plain:
+    """What plain calls showed, by which what is found later is named."""
+
+    wrong: bool = False
+    never_right: bool = False  # under the constructor's weights, either: no search for ties
+    wrong_in_both: bool = False  # modes, or in the one that there is
+    moves_wrongly: bool = False  # buffers
+
+
 def value(session: Session, status: Status) -> Status:
     """Of values that are wrong. Where plain calls are wrong already, another that is wrong too says
     nothing of caches or of memory; where they are wrong under the constructor's weights, too,
     nothing of stale ones; in both modes, nothing of modes. Where plain calls leave other buffers,
     what comes of these is a matter of modes."""
     if status is not Status.WRONG_MODE:
-        if session.plainly_wrong if status in _ACCUSES else session.never_right:
+        if session.plain.wrong if status in _ACCUSES else session.plain.never_right:
             return Status.WRONG_NUMERICS
-        return Status.WRONG_MODE if session.moves_wrongly and status in _FOLLOWS else status
-    return Status.WRONG_NUMERICS if session.never_right and session.wrong_in_both else status
+        return Status.WRONG_MODE if session.plain.moves_wrongly and status in _FOLLOWS else status
+    plain = session.plain
+    return Status.WRONG_NUMERICS if plain.never_right and plain.wrong_in_both else status
 
 
 def status(session: Session, life: Life, label: str, kind: str, structural: bool) -> Status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from refold.judge.ask.request import How, Request
 
 _DEATHS = {"timed out": Status.TIMED_OUT}
-_RESPAWNS = 2
-_LOSSES = 10
+_RESPAWNS, _LOSSES = 2, 10
 _MODELS = 2.5  # eager, the candidate, and now and then float64: calls for each call of a test
 _LIFE_SECONDS = (4e-9, 1e-9)  # for each byte of a state: measured on a CPU; by judgement on a GPU
 _OVERHEAD = 5e-4  # seconds of a call beside the models' own
@@ -64,10 +64,7 @@ class Session(Truths):
     cases: int = 0
     powered: int = 0
     errors: list[ErrorStats] = field(default_factory=list)
-    plainly_wrong: bool = False
-    never_right: bool = False  # under the constructor's weights, either: no search for ties
-    wrong_in_both: bool = False  # modes, or in the one that there is
-    moves_wrongly: bool = False  # buffers, in plain calls
+    learn: Callable[[], naming.Plain] = naming.Plain  # it may wait for another process's
     recorded: list[list[Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     assumptions: set[str] = field(default_factory=set)
@@ -78,6 +75,7 @@ class Session(Truths):
     host: Host | None = None
     owed: Asked | None = None  # what the worker has not been waited for
     deaths: int = 0
+    processes: int = 1  # of the judge, that make tests
     strided: bool | None = None  # whether it lays its usual outputs otherwise than eager
     losses: int = 0  # workers that could use their device no more
     room: Room = field(default_factory=lambda: Room(torch.device("cpu")))
@@ -139,6 +137,11 @@ class Session(Truths):
         """Of the workers."""
         return self.how.limits
 
+    @functools.cached_property
+    def plain(self) -> naming.Plain:
+        """What plain calls showed; only what is wrong asks for it."""
+        return self.learn()
+
     def affords(self, calls: int, lives: int) -> bool:
         """Whether the budget has room for a test of so many calls of each model, and so many lives
         among them, by an estimate."""
@@ -157,10 +160,7 @@ class Session(Truths):
         nothing out."""
         self.spent += min(self.cost(calls, lives), seconds)
 
-    # -- inputs and states -------------------------------------------------------------------
-
     # -- the worker ----------------------------------------------------------------------------
-
     def worker(self) -> Host:
         """The candidate's worker; started again after a death, at most twice, and where a kernel
         of the candidate failed so that its process can use the device no more."""
@@ -360,7 +360,7 @@ class Session(Truths):
         results = compare.compare(
             case, outputs, truth.eager.outputs, truth.exact.outputs, spread, self.finite_only
         )
-        if not self.never_right and not all(r.agrees for r in results):
+        if not all(r.agrees for r in results) and not self.plain.never_right:
             results = otherwise.settled(self, case, outputs, truth, results)
         for result in results:
             if result.errors is not None:

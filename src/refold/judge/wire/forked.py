@@ -54,9 +54,12 @@ def _single() -> bool:
     return status == 0 and len(os.listdir("/proc/self/task")) == 1
 
 
-def _request(sock: socket.socket, environment: _Environment, single: bool) -> int | None:
-    """One request: reap a child, or fork one, which never returns from here. Its number; 0 if a
-    child would not be whole: then the parent starts an interpreter instead."""
+def _request(
+    sock: socket.socket, environment: _Environment, single: bool
+) -> int | socket.socket | None:
+    """One request: reap a child, fork one, which never returns from here, or serve another process
+    of the judge, too. The child's number, 0 if it would not be whole (then the parent starts an
+    interpreter instead); or the other process's connection."""
     data, descriptors, _, _ = socket.recv_fds(sock, 1 << 12, 3)
     if not data:
         raise EOFError
@@ -64,6 +67,8 @@ def _request(sock: socket.socket, environment: _Environment, single: bool) -> in
     if "reap" in request:
         os.waitpid(int(request["reap"]), 0)
         return None
+    if "another" in request:
+        return socket.socket(fileno=descriptors[0])
     channel, arena, printed = descriptors
     pid = os.fork() if single else 0
     if pid or not single:
@@ -106,8 +111,9 @@ def _share() -> None:
 
 
 def main() -> None:
-    """Serve until the parent hangs up."""
-    sock = socket.socket(fileno=int(sys.argv[1]))
+    """Serve until the first of those that ask hangs up."""
+    first = socket.socket(fileno=int(sys.argv[1]))
+    asking = {first.fileno(): first}
     environment = _Environment()
     single = _single()
     _share()
@@ -116,10 +122,10 @@ def main() -> None:
     os.set_blocking(into, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(into)
-    children: set[int] = set()
-    sock.send(json.dumps({"single": single, "threads": torch.get_num_threads()}).encode())
+    children: dict[int, socket.socket] = {}  # and who asked for them
+    _hello(first, single)
     while True:
-        ready, _, _ = select.select([sock.fileno(), wake], [], [], _IDLE if ahead else None)
+        ready, _, _ = select.select([*asking, wake], [], [], _IDLE if ahead else None)
         if not ready:
             ahead = False
             importlib.import_module("torch._dynamo")
@@ -127,19 +133,38 @@ def main() -> None:
             _share()
         if wake in ready:
             os.read(wake, 1 << 12)
-        for pid in list(children):
+        for pid, sock in list(children.items()):
             # Not reaped: its number stays taken until the parent knows of its end.
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is not None:
-                children.discard(pid)
+                del children[pid]
                 died = ended.si_code != os.CLD_EXITED
                 code = -ended.si_status if died else ended.si_status
-                sock.send(json.dumps({"ended": pid, "code": code}).encode())
-        if sock.fileno() in ready:
-            made = _request(sock, environment, single)
-            if made is not None:
-                children |= {made} - {0}
-                sock.send(json.dumps({"forked": made}).encode())
+                if sock.fileno() in asking:
+                    sock.send(json.dumps({"ended": pid, "code": code}).encode())
+                else:
+                    os.waitpid(pid, 0)  # nobody asks for it any more
+        for sock in [asking[number] for number in ready if number in asking]:
+            try:
+                made = _request(sock, environment, single)
+                if isinstance(made, socket.socket):
+                    asking[made.fileno()] = made
+                    _hello(made, single)
+                elif made is not None:
+                    children |= {made: sock} if made else {}
+                    sock.send(json.dumps({"forked": made}).encode())
+            except (EOFError, OSError):
+                if sock is first:
+                    raise
+                del asking[sock.fileno()]
+                for pid in [pid for pid, by in children.items() if by is sock]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(pid, signal.SIGKILL)
+                sock.close()
+
+
+def _hello(sock: socket.socket, single: bool) -> None:
+    sock.send(json.dumps({"single": single, "threads": torch.get_num_threads()}).encode())
 
 
 if __name__ == "__main__":

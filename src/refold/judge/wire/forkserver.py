@@ -128,7 +128,7 @@ class ForkedProcess:
 class ForkServer:
     """A running server; see the module. Not usable (`usable`) where its imports start threads."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, of: ForkServer | None = None) -> None:
         self.key = (threads, environment_now())
         self.expected = False  # started before anybody asked for it, with as many threads as usual
         self.wanted = 0  # threads that were asked of it then
@@ -141,6 +141,14 @@ class ForkServer:
         self._gone = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock = ours
+        self.pid: int  # of the server's process
+        self._process: subprocess.Popen[bytes] | None = None
+        if of is not None:
+            self.key, self.wanted, self.pid = of.key, of.wanted, of.pid
+            with of._lock:
+                socket.send_fds(of._sock, [b'{"another": true}'], [theirs.fileno()])
+            theirs.close()
+            return
         self._process = subprocess.Popen(
             [sys.executable, "-m", "refold.judge.wire.forked", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
@@ -150,17 +158,22 @@ class ForkServer:
             start_new_session=True,
             env=environment(threads, {TOKEN: "0" * 32}),
         )
+        self.pid = self._process.pid
         theirs.close()
 
-    @property
-    def pid(self) -> int:
-        """Of the server's process."""
-        return self._process.pid
+    def branch(self) -> ForkServer:
+        """The same server, for another process that is forked from this one: what the one asks
+        and is answered, the other does not see.
+
+        Raises:
+            OSError: the server is gone.
+        """
+        return ForkServer(self.key[0], self)
 
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        return not self._gone and self._process.poll() is None
+        return not self._gone and (self._process is None or self._process.poll() is None)
 
     def usable(self) -> bool:
         """Waits for its imports; whether it may fork: it has one thread, and lives."""
@@ -211,11 +224,12 @@ class ForkServer:
             return code
 
     def close(self) -> None:
-        """End it; its children end with it."""
+        """End it; its children end with it. Of a branch only the connection, and its children."""
         self._gone = True
         self._sock.close()
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def _reply(self) -> int:
         end = time.monotonic() + _FORK_SECONDS
@@ -224,7 +238,8 @@ class ForkServer:
             if pid is not None:
                 return pid
         self._gone = True
-        self._process.kill()
+        if self._process is not None:
+            self._process.kill()
         return 0
 
     def _ready(self) -> bool:
@@ -330,6 +345,13 @@ def expect() -> None:
     with _guard:
         _servers.append(ForkServer(0))
         _servers[-1].expected = True
+
+
+def only(server: ForkServer) -> None:
+    """In a process that was just forked: this is its server; the others are its parent's."""
+    for other in _servers:
+        other._sock.close()
+    _servers[:] = [server]
 
 
 @atexit.register

@@ -81,6 +81,17 @@ class Meter:
         cell.bytes += moved
         cell.seconds += seconds
 
+    def take(self, cells: dict[tuple[str, str], Cell], walls: dict[str, float]) -> None:
+        """Add what another process measured meanwhile."""
+        for key, other in cells.items():
+            cell = self.cells.setdefault(key, Cell())
+            cell.count += other.count
+            cell.large += other.large
+            cell.bytes += other.bytes
+            cell.seconds += other.seconds
+        for place, seconds in walls.items():
+            self.walls[place] = self.walls.get(place, 0.0) + seconds
+
     def rows(self) -> list[tuple[str, float, dict[str, Cell]]]:
         """By test, in the order in which they ran: seconds by the wall, and each kind of work."""
         self.enter(self.place)

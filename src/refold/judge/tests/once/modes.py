@@ -139,7 +139,7 @@ def _held_alike(session: Session, truth: Truth, when: str) -> Iterator[Failure]:
         session.cases += 1
         case, exact = f"{key} after {when}", truth.exact.buffers[key]
         for failure in agree(session, case, truth, key, after[key], value, exact):
-            session.moves_wrongly = True
+            session.plain.moves_wrongly = True
             yield failure
 
 

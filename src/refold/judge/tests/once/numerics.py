@@ -37,10 +37,10 @@ def run(session: Session) -> Iterator[Failure]:
             session.notes.append(f"no power: a trivial answer passes on {name}")
         previous = _known(truth, inputs)
         for failure in session.check(name, inputs):
-            session.plainly_wrong = True
+            session.plain.wrong = True
             yield failure
-    session.never_right = session.plainly_wrong and _wrong_at_first(session)
-    session.wrong_in_both = True
+    session.plain.never_right = session.plain.wrong and _wrong_at_first(session)
+    session.plain.wrong_in_both = True
     yield from _other_mode(session)
 
 
@@ -95,9 +95,9 @@ def _other_mode(session: Session) -> Iterator[Failure]:
     if all(_alike(a, b) for a, b in pairs):
         return
     name = "the file's inputs, " + ("eval" if mode else "train")
-    session.wrong_in_both = False
+    session.plain.wrong_in_both = False
     for failure in session.check(name, inputs, Status.WRONG_MODE, training=not mode):
-        session.wrong_in_both = session.plainly_wrong
+        session.plain.wrong_in_both = session.plain.wrong
         yield failure
 
 
