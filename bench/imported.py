@@ -32,6 +32,14 @@ for name in (
     *("torch._inductor.async_compile", "torch._inductor.codegen.cpp_wrapper_cpu"),
 ):
     importlib.import_module(name)
+for name in (  # a model's first capture or compilation imports these, as far as a PyTorch has them
+    *("refold.report.arguments", "refold.report.commands", "sympy.physics", "torch.export._trace"),
+    *("torch.utils.cpp_extension", "torch._inductor.codegen.memory_planning"),
+    *("torch._inductor.fx_passes.pad_mm", "torch._inductor.codegen.pallas"),
+    "torch.distributed.tensor.experimental._func_map",
+):
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
 with contextlib.suppress(AttributeError, OSError):  # another PyTorch, or no compiler
     vectors()
 gc.freeze()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,28 @@ def test_on_a_gpu_it_is_this_process() -> None:
     with aside.begun("cuda", torch.get_num_threads()) as found:
         assert found is judge
     forkserver.stop()
+
+
+def test_its_server_is_forked_from_it() -> None:
+    """PyTorch is imported once for the judge's process and for what forks its workers."""
+    aside.stop()
+    with aside.begun("cpu", torch.get_num_threads()) as elsewhere:
+        verdict = elsewhere(LINEAR, COPY, **ASKED)
+        process = aside._kept[0][1]._process.pid
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        commands = {Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+    assert verdict.environment["workers"] == "forked"
+    assert commands == {Path(f"/proc/{process}/cmdline").read_bytes()}, commands
+    aside.stop()
+    assert not any(Path(f"/proc/{pid}").exists() and _runs(pid) for pid in children)
+
+
+def _runs(pid: str) -> bool:
+    for _ in range(100):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return False
+        except OSError:
+            return False
+        time.sleep(0.05)
+    return True

@@ -99,8 +99,8 @@ class Aside:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """A worker's, but that less memory is kept."""
-    found = forkserver.environment(threads, {})
+    """A worker's, but that less memory is kept; a worker's token has its place in it."""
+    found = forkserver.environment(threads, {forkserver.TOKEN: "0" * 32})
     return {k: v for k, v in found.items() if not k.startswith("MALLOC_TOP_PAD")} | _ALLOCATOR
 
 
@@ -136,9 +136,10 @@ def main() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: do not outlive who asks
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     with contextlib.suppress(EOFError, OSError), Connection(int(sys.argv[1])) as pipe:
-        forkserver.expect()
         from refold.judge.run import judge
+        from refold.judge.wire import forked  # noqa: F401  # what the server imports
 
+        forkserver.here()
         gc.freeze()
         gc.enable()
         while True:

@@ -16,12 +16,13 @@ import select
 import signal
 import socket
 import sys
+from typing import NoReturn
 
 gc.disable()  # what is imported lives on: to look for garbage among it takes a fifth of the time
 
 import torch  # noqa: E402
 
-from refold.judge.wire.forkserver import TOKEN  # noqa: E402
+from refold.judge.wire.forkserver import TOKEN, allocator  # noqa: E402
 from refold.judge.worker import serve  # noqa: E402
 
 # Where there is one, lives make an optimizer of torch.optim's, which imports torch._dynamo: seconds
@@ -110,9 +111,32 @@ def _share() -> None:
     gc.enable()
 
 
-def main() -> None:
+# glibc's numbers of what the variables of its allocator set
+_ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_TOP_PAD_": -2, "MALLOC_MMAP_THRESHOLD_": -3}
+
+
+def begin(sock: socket.socket) -> NoReturn:
+    """In a process that was forked from one that has imported all of this: be the server."""
+    code = 1
+    with contextlib.suppress(BaseException):
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) != sock.fileno():
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
+        os.environ.update(allocator())
+        for name, value in allocator().items():
+            ctypes.CDLL(None).mallopt(_ALLOCATOR[name], int(value))
+        main(sock)
+        code = 0
+    os._exit(code)
+
+
+def main(first: socket.socket) -> None:
     """Serve until the first of those that ask hangs up."""
-    first = socket.socket(fileno=int(sys.argv[1]))
     asking = {first.fileno(): first}
     environment = _Environment()
     single = _single()
@@ -169,4 +193,4 @@ def _hello(sock: socket.socket, single: bool) -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(EOFError, OSError):
-        main()
+        main(socket.socket(fileno=int(sys.argv[1])))

@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+from refold.judge.wire.child import Child
+
 TOKEN = "REFOLD_JUDGE_TOKEN"
 # PyTorch reads these when it first compiles or finds a GPU, and sets some by itself: a child gets
 # them when it is forked, so that one server goes on serving.
@@ -61,7 +63,7 @@ def environment(threads: int, extra: Mapping[str, str]) -> dict[str, str]:
             **PASSIVE,
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "PYTHONHASHSEED": "0",
-            **_allocator(),
+            **allocator(),
             **extra,
         }
     )
@@ -70,7 +72,7 @@ def environment(threads: int, extra: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _allocator() -> dict[str, str]:
+def allocator() -> dict[str, str]:
     """Freed memory stays with the process, large blocks too. Else a call whose outputs are kept
     pays for new pages that a call whose outputs are dropped does not: up to three quarters more
     time, more for a candidate with temporaries than for eager. Older C libraries refuse a
@@ -128,7 +130,7 @@ class ForkedProcess:
 class ForkServer:
     """A running server; see the module. Not usable (`usable`) where its imports start threads."""
 
-    def __init__(self, threads: int, of: ForkServer | None = None) -> None:
+    def __init__(self, threads: int, of: ForkServer | None = None, here: bool = False) -> None:
         self.key = (threads, environment_now())
         self.expected = False  # started before anybody asked for it, with as many threads as usual
         self.wanted = 0  # threads that were asked of it then
@@ -142,11 +144,20 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock = ours
         self.pid: int  # of the server's process
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Child | None = None
         if of is not None:
             self.key, self.wanted, self.pid = of.key, of.wanted, of.pid
             with of._lock:
                 socket.send_fds(of._sock, [b'{"another": true}'], [theirs.fileno()])
+            theirs.close()
+            return
+        if here:
+            from refold.judge.wire import forked
+
+            self.pid = os.fork()
+            if not self.pid:
+                forked.begin(theirs)
+            self._process = Child(self.pid)
             theirs.close()
             return
         self._process = subprocess.Popen(
@@ -345,6 +356,19 @@ def expect() -> None:
     with _guard:
         _servers.append(ForkServer(0))
         _servers[-1].expected = True
+
+
+def here() -> None:
+    """The same, forked from this process, which has imported what the server imports, under a
+    worker's environment: PyTorch is imported once for both. Nothing where this process has threads
+    (NumPy's own end before a fork): then a server is started when it is asked for."""
+    with _guard:
+        server = ForkServer(0, here=True)
+        if len(os.listdir("/proc/self/task")) > 1:
+            server.close()
+            return
+        server.expected = True
+        _servers.append(server)
 
 
 def only(server: ForkServer) -> None:
