@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from captures import captured_as
 from refold import pipeline
 from refold.devices import DEVICES, Device
 from test_models import result_of
@@ -87,7 +88,8 @@ def text_of(
 ) -> str:
     torch.manual_seed(0)
     module = make().to(dtype)
-    text = result_of(module, [torch.randn(shape, dtype=dtype)], target, float32).text
+    with captured_as((make, shape, dtype)):
+        text = result_of(module, [torch.randn(shape, dtype=dtype)], target, float32).text
     assert text is not None
     return text
 
