@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from tiers_of_judge import Row
 
 BACKEND: Mapping[str, Row] = {
+    "tests/backend/test_encoder.py::test_an_encoder_layer_is_taken_apart": Row(
+        "Each is traced four times; one has a mask and padding.", ("none", "both", "later")
+    ),
     **{
         f"tests/backend/test_kept.py::{name}": Row("Each is compiled, by Inductor too.")
         for name in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -102,8 +103,12 @@ class Attention(nn.Module):
         return x
 
 
-def chosen_for(monkeypatch: pytest.MonkeyPatch, seen: Callable[..., None]) -> None:
-    """Train a model of attention; `seen` gets each graph, and the forward of a backward."""
+Seen = Callable[[torch.fx.GraphModule, "Forward | None"], None]
+
+
+def chosen_for(patch: pytest.MonkeyPatch, *all_seen: Seen) -> None:
+    """Train a model of attention; each of `all_seen` gets each graph, and the forward of a
+    backward."""
     from refold.backend import choose
 
     def chosen(
@@ -113,11 +118,12 @@ def chosen_for(monkeypatch: pytest.MonkeyPatch, seen: Callable[..., None]) -> No
         given: Any,
         forward: Forward | None,
     ) -> Any:
-        seen(module, forward)
+        for seen in all_seen:
+            seen(module, forward)
         return before(BackendOptions(measure=False), module, inputs, given, forward)
 
     before = choose.chosen
-    monkeypatch.setattr(choose, "chosen", chosen)
+    patch.setattr(choose, "chosen", chosen)
     torch._dynamo.reset()
     model = Attention()
     compiled: Any = torch.compile(model, backend=backend.refold)
@@ -125,12 +131,24 @@ def chosen_for(monkeypatch: pytest.MonkeyPatch, seen: Callable[..., None]) -> No
         compiled(torch.randn(2, 64, 32, requires_grad=True)).sum().backward()
 
 
-def test_what_a_forward_saves_belongs_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores, and the sums of their exponentials, of attention: drawn by themselves, gradients grow
-    in each layer until nothing is finite, which kernels compute once more, slowly."""
-    found: dict[bool, list[float]] = {}
+@dataclass
+class Trained:
+    """saved: the largest results of a backward's graph, given what its forward saved or drawn by
+    themselves. asked: whether PyTorch asks Python of each operator while a graph is chosen, and
+    that and whether gradients are wanted where it is timed."""
 
-    def seen(module: torch.fx.GraphModule, forward: Forward | None) -> None:
+    saved: dict[bool, list[float]] = field(default_factory=dict)
+    asked: list[tuple[bool, bool, bool]] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    """What is seen in one training, which is compiled once for all that look at it."""
+    found = Trained()
+    key = torch._C.DispatchKey.PythonDispatcher
+    included = torch._C._dispatch_tls_is_dispatch_key_included
+
+    def run(module: torch.fx.GraphModule, forward: Forward | None) -> None:
         if forward is None:
             return
         with timing.as_called():
@@ -138,10 +156,28 @@ def test_what_a_forward_saves_belongs_together(monkeypatch: pytest.MonkeyPatch) 
                 given = next(examples(module, (), forward if own else None))
                 assert len(given) == len(places_of(module))
                 results = torch.fx.Interpreter(module).run(*given)
-                found[own] = [float(r.abs().max()) for r in results if r is not None]
+                found.saved[own] = [float(r.abs().max()) for r in results if r is not None]
 
-    chosen_for(monkeypatch, seen)
-    assert max(found[True]) < 1e6 < max(found[False])
+    def timed(module: torch.fx.GraphModule, forward: Forward | None) -> None:
+        def compare(*args: Any) -> None:
+            found.asked.append((asked, included(key), torch.is_grad_enabled()))
+            raise RuntimeError("seen")
+
+        asked = included(key)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match="seen"):
+            patch.setattr(timing, "compare", compare)
+            timing.timed(boxed(module), boxed(module), module, (), forward)
+        assert included(key) == asked
+
+    with pytest.MonkeyPatch.context() as patch:
+        chosen_for(patch, run, timed)
+    return found
+
+
+def test_what_a_forward_saves_belongs_together(trained: Trained) -> None:
+    """Scores, and the sums of their exponentials, of attention: drawn by themselves, gradients grow
+    in each layer until nothing is finite, which kernels compute once more, slowly."""
+    assert max(trained.saved[True]) < 1e6 < max(trained.saved[False])
 
 
 def test_a_forward_that_cannot_be_run_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -151,23 +187,7 @@ def test_a_forward_that_cannot_be_run_is_told(caplog: pytest.LogCaptureFixture) 
     assert "drawn by themselves" in caplog.text
 
 
-def test_calls_are_timed_as_they_are_behind_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_timed_as_they_are_behind_a_compilation(trained: Trained) -> None:
     """PyTorch asks Python of each operator while it compiles, which timed many kernels as slow."""
-    key = torch._C.DispatchKey.PythonDispatcher
-    included = torch._C._dispatch_tls_is_dispatch_key_included
-    found: list[tuple[bool, bool, bool]] = []
-
-    def seen(module: torch.fx.GraphModule, forward: Forward | None) -> None:
-        def compare(*args: Any) -> None:
-            found.append((asked, included(key), torch.is_grad_enabled()))
-            raise RuntimeError("seen")
-
-        asked = included(key)
-        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="seen"):
-            patch.setattr(timing, "compare", compare)
-            timing.timed(boxed(module), boxed(module), module, (), forward)
-        assert included(key) == asked
-
-    chosen_for(monkeypatch, seen)
-    assert found[0] == (True, False, False)  # a backward may be compiled when it is called
-    assert [state[1:] for state in found] == [(False, False)] * 2
+    assert trained.asked[0] == (True, False, False)  # a backward may be compiled when it is called
+    assert [state[1:] for state in trained.asked] == [(False, False)] * 2
