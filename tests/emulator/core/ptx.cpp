@@ -160,7 +160,8 @@ CUresult encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, voi
 }
 
 // --- products ------------------------------------------------------------------------------------------
-// Sums of exact products, rounded once; the tensor cores' own rounding is not imitated.
+// Sums of 16 exact products and what came before, rounded toward zero, as tensor cores do. (Those of an A100 do so after
+// eight; how products are aligned is not imitated.)
 using Eight = double __attribute__((vector_size(64)));
 struct Sixteen { Eight half[2]; };  // elements along k
 using EightWords = uint16_t __attribute__((vector_size(16)));
@@ -178,7 +179,9 @@ template <bool Bfloat> Eight widened(const uint16_t* from) {
 }
 float dot(const Sixteen& a, const Sixteen& b, float sum) {
   const Eight p = a.half[0] * b.half[0] + a.half[1] * b.half[1];
-  return static_cast<float>(((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7])) + double(sum));
+  const double exact = ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7])) + double(sum);
+  const float nearest = static_cast<float>(exact);
+  return std::abs(double(nearest)) > std::abs(exact) ? std::nextafter(nearest, 0.0f) : nearest;
 }
 
 // A row of a tile that begins where its descriptor says: swizzled rows of 128 bytes, or, of no swizzle, core matrices

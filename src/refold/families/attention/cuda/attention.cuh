@@ -84,7 +84,8 @@ Error attention(const Body& body, Tokens q, Tokens k, Tokens v, const float* mas
   auto* unscale = reinterpret_cast<float2*>(tiles + bytes.tiles);
   const Attention a{q, k, v, mask, body.destination(), batches, int(queries), int(keys), int(heads), int(width),
                     mask_batch, mask_head, mask_query, tiles, unscale, width % 4 == 0 && q.is_aligned() && k.is_aligned() && v.is_aligned(),
-                    body.sums(), int(blocks_of(queries, Body::kPlaces) * Body::kPlaces)};
+                    body.sums(), int(blocks_of(queries, Body::kPlaces) * Body::kPlaces),
+                    float(restored(blocks_of(width, 16)) * Body::kScale * (Body::kMasked ? 1.0 : 1.4426950408889634))};
   return split_and_launch<Body::kPanels>(body, a, tiles, unscale, stream);
 }
 

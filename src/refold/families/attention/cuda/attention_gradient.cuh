@@ -64,6 +64,8 @@ Error attention_gradient(const Body& body, Tokens gradient, Tokens q, Tokens k, 
   a.aligned = width % 4 == 0 && q.is_aligned() && k.is_aligned() && v.is_aligned() && gradient.is_aligned() &&
               result.is_aligned();
   a.places = int(places);
+  a.restored_features = float(restored(blocks_of(width, 16)));
+  a.score_scale = float(restored(blocks_of(width, 16)) * Body::kScale);
   a.dq = body.of_queries(), a.dk = body.of_keys(), a.dv = body.of_values();
   a.pairs = static_cast<unsigned char*>(work.scratch);
   a.pair_unscale = reinterpret_cast<float2*>(a.pairs + bytes.pairs);

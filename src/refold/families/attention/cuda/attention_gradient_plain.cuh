@@ -23,7 +23,7 @@ template <class Body> RF_FN WeightAndDifference plain_weight(const AttentionGrad
   float dot = 0.0f;
 #pragma unroll 1
   for (int i = 0; i < a.width; i++) dot = fmaf(g[i], v[i], dot);
-  const float p = exp(score - (Body::kMasked ? facts.x : facts.x * kLn2));
+  const float p = exp(score - facts.x);
   return {p, p * (dot - facts.y)};
 }
 

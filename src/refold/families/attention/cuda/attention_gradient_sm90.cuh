@@ -74,7 +74,7 @@ template <class S, class Body> struct GradientRows {
         const int i = 4 * j + e;
         const float log_sum = S::kOfQueries ? rows[e / 2].x : e % 2 ? two.z : two.x;
         float x;
-        if constexpr (Body::kMasked) x = (fmaf(scores[i], factor, mask[i]) - log_sum) * kLog2E;
+        if constexpr (Body::kMasked) x = fmaf(scores[i], factor, mask[i]) - log_sum;
         else x = fmaf(scores[i], factor, -log_sum);
         scores[i] = kept >> i & 1 ? x : -infinity();
         most[e / 2] = maximum(most[e / 2], scores[i]);
@@ -84,10 +84,10 @@ template <class S, class Body> struct GradientRows {
     for (int h = 0; h < 2; h++) {
       most[h] = maximum(most[h], __shfl_xor_sync(kFullMask, most[h], 1));
       most[h] = maximum(most[h], __shfl_xor_sync(kFullMask, most[h], 2));
-      shift[h] = most[h] == -infinity() ? 0.0f : ::ceilf(most[h]) - kNumerators;
+      shift[h] = most[h] == -infinity() ? 0.0f : ::ceilf(most[h] * kLog2E) - kNumerators;
     }
 #pragma unroll
-    for (int i = 0; i < 32; i++) scores[i] = exp2_approximate(scores[i] - shift[i / 2 % 2]);
+    for (int i = 0; i < 32; i++) scores[i] = exp2_approximate(fmaf(scores[i], kLog2E, -shift[i / 2 % 2]));
   }
 
   // The weights' gradient, with what undoes its scaling, becomes d, 2^e times as large for each row; undo: 2^-e.
@@ -147,8 +147,8 @@ template <class S, class Body> struct GradientRows {
 
   // One tile. own: descriptor of the warpgroup's first, hi; first, second: of the units. own_unscale, unscale: of the
   // warpgroup's tile and this one. The units are given back through their mbarriers.
-  RF_FN void multiply(uint32_t own, uint32_t first, uint32_t second, float2 own_unscale, float2 unscale,
-                      const float2 (&rows)[2], uint32_t columns, const float (&mask)[32], unsigned kept,
+  RF_FN void multiply(uint32_t own, uint32_t first, uint32_t second, float score_scale, float restored_features,
+                      float2 own_unscale, float2 unscale, const float2 (&rows)[2], uint32_t columns, const float (&mask)[32], unsigned kept,
                       uint32_t second_full, int parity, uint32_t second_empty) {
     float scores[32], gradient[32];
 #pragma unroll
@@ -165,21 +165,21 @@ template <class S, class Body> struct GradientRows {
     wgmma_wait_group<S::kOfFirst ? 1 : 0>();
     settle(scores);
     float shift[2], up[2];
-    weigh(scores, own_unscale.x * unscale.x * (Body::kMasked ? Body::kScale : Body::kScale * kLog2E), rows, columns, mask,
-          kept, shift);
+    weigh(scores, own_unscale.x * unscale.x * score_scale, rows, columns, mask, kept, shift);
     up[0] = exp2_approximate(shift[0]), up[1] = exp2_approximate(shift[1]);
     if constexpr (S::kOfValues) {
       split_fragments(scores, hi, lo);
-      add(of_values, second, {up[0] * unscale.y, up[1] * unscale.y});
+      add(of_values, second, {up[0] * unscale.y * kRestored, up[1] * unscale.y * kRestored});
     }
     wgmma_wait_group<0>();
     settle(gradient);
     if (threadIdx.x % 32 == 0) mbarrier_arrive(second_empty);
     if constexpr (S::kOfFirst) {
       float undo[2];
-      differ(gradient, own_unscale.y * unscale.y, scores, rows, columns, undo);
+      differ(gradient, own_unscale.y * unscale.y * restored_features, scores, rows, columns, undo);
       split_fragments(gradient, hi, lo);
-      add(of_first, first, {unscale.x * up[0] * undo[0], unscale.x * up[1] * undo[1]});
+      const float by = unscale.x * kRestored;
+      add(of_first, first, {by * up[0] * undo[0], by * up[1] * undo[1]});
     }
   }
 
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
                            (Body::kCausal && (S::kOfQueries ? first_column + 63 > first : first_column < first + 63));
       const unsigned kept = bounded ? kept_weights<S, Body>(a.keys, row, first_column) : ~0u;
       constexpr int kUnit = kDescriptorUnits<S::kUnitBytes>;
-      held.multiply(own, units + unit * kUnit, units + next * kUnit, own_unscale, a.pair_unscale[from + t], facts,
+      held.multiply(own, units + unit * kUnit, units + next * kUnit, a.score_scale, a.restored_features, own_unscale, a.pair_unscale[from + t], facts,
                     shared_address(shared.facts[unit]), mask, kept, full + kMbarrierBytes * next, (u + 1) / S::kUnits & 1,
                     empty + kMbarrierBytes * next);
     } else {

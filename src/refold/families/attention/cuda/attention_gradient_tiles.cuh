@@ -9,8 +9,7 @@
 //   second hi, second lo    [panel][row][feature]   of the result's gradient or of values
 // What is beyond the last row or feature is zero. unscale[tile]: as attention_tiles.cuh has it, of first (x) and
 // second (y); both are NaN where one is not finite. Tiles of queries come before those of keys, of all heads.
-// row_facts[query]: x the logarithm of its softmax's sum, to base 2 where there is no mask; infinity for a query that
-// sees no key or is beyond the last; y the sum over features of the result times its gradient.
+// row_facts[query]: x the logarithm of its softmax's sum; infinity for a query that sees no key or is beyond the last; y the sum over features of the result times its gradient.
 //
 //   kernel                 threads          registers (a thread)    shared memory
 //   split_gradient_tiles   256, one tile    see docs/attention.md   64 bytes
@@ -28,6 +27,7 @@ struct AttentionGradient : Attention {
   unsigned char* pairs;  // tiles of queries, then of keys
   float2* pair_unscale;
   float2* row_facts;
+  float restored_features;  // what sums over features are multiplied by
   RF_FN int query_tiles() const { return (queries + kAttentionKeys - 1) / kAttentionKeys; }
   RF_FN long heads_of_all() const { return batches * heads; }
   RF_FN long first_query_tile(long batch, int head) const { return (batch * heads + head) * query_tiles(); }
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(256) split_gradient_tiles(const __grid_constan
       float log_sum = infinity();
       if (there) log_sum = a.given_sums[(batch * a.heads + head) * a.places + row];
       if (log_sum == -infinity()) log_sum = infinity();
-      a.facts_of(batch, head)[row] = make_float2(Body::kMasked ? log_sum : log_sum * kLog2E, sum);
+      a.facts_of(batch, head)[row] = make_float2(log_sum, sum);
     }
   }
   unsigned most_x = 0, most_y = 0;

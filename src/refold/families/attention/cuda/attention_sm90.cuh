@@ -91,8 +91,8 @@ template <class S> struct AttentionRows {
   }
 
   // Scores become numerators, and the sums so far are scaled by `again` to go with them.
-  // unscale: of the two queries, with that of the keys and the softmax's own scale, and log2(e) where there is no
-  // mask; then `mask` has what is added to each score, in the units of exp.
+  // unscale: of the two queries, with that of the keys and a.score_scale, log2(e) included where there is no mask; then
+  // `mask` has what is added to each score, in the units of exp.
   // Bounded: some scores do not count, those whose bit of `kept` is not set.
   template <class Body, bool Bounded>
   RF_FN void weigh(float (&scores)[32], const float (&unscale)[2], const float (&mask)[32], unsigned kept,
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     if (first < a.queries && (!Body::kCausal || first_key < first + 64)) {
       const uint32_t keys = stages + stage * kDescriptorUnits<kAttentionTileBytes<S::kPanels>>;
       const float2 undo = unscale[t];
-      const float factor = undo.x * (Body::kMasked ? Body::kScale : Body::kScale * kLog2E);
+      const float factor = undo.x * a.score_scale;
       const float both[2] = {own[0] * factor, own[1] * factor};
       float mask[32], again[2];
       if constexpr (Body::kMasked) {
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
         rows.template weigh<Body, true>(scores, both, mask, kept_scores<Body>(a.keys, first + row, first_key), again);
       else
         rows.template weigh<Body, false>(scores, both, mask, ~0u, again);
-      rows.add(keys + 2 * S::kPanels * AttentionRows<S>::kPanel, undo.y * kUnscaleNumerators, again);
+      rows.add(keys + 2 * S::kPanels * AttentionRows<S>::kPanel, undo.y * (kUnscaleNumerators * kRestored), again);
     }
     if (lane == 0) mbarrier_arrive(empty + kMbarrierBytes * stage);
   }
