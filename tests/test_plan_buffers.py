@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from captures import captured_once, drawn
 from refold import pipeline
+from refold.backend.graphs import derive as derived_graph
+from refold.backend.options import BackendOptions
 from refold.derive import Options, derive
 from refold.devices import DEVICES, DeviceModel
 from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, leaf, make
@@ -300,3 +303,23 @@ def test_a_value_may_lie_where_its_last_reader_writes() -> None:
     plan = make_plan(graph(E))
     assert plan.buffers.places[E] == InPlaceOf(Y)
     assert is_right(plan) and is_right(placed(plan, E, Fresh()))
+
+
+def test_what_a_product_reads_transposed_is_laid_out_first() -> None:
+    """The product's reader of it is a view, and what packs it reads it by its address."""
+    traced = torch.fx.Graph()
+    with FakeTensorMode():
+        a, b = (traced.placeholder(name) for name in "ab")
+        a.meta["val"] = torch.empty((96, 197, 64), device="cuda")
+        b.meta["val"] = torch.empty((96, 197, 64), device="cuda").mT
+        made = torch.ops.aten
+        product = traced.call_function(made.bmm.default, (a, b))
+        result = traced.call_function(made._softmax.default, (product, -1, False))
+        for node in (product, result):
+            args = torch.fx.map_arg(node.args, lambda n: n.meta["val"])
+            node.meta["val"] = node.target(*args)  # type: ignore[operator]
+    traced.output((result,))
+    plan = derived_graph(traced, BackendOptions(target="cuda:sm_90")).plan
+    assert any(g.family == "matmul" for g in plan.groups)
+    inputs = {n for n in plan.graph.nodes() if n.op == "input"}
+    assert inputs <= plan.buffers.dense and not plan.buffers.by_strides

@@ -127,10 +127,13 @@ class _Placer:
         return node.op == "input" or (self._is_of_pytorch(node) and not node.row.draws)
 
     def _is_of_tokens(self, node: Node) -> bool:
-        """Whether kernels read it as tokens of attention alone, which may lie apart."""
-        readers = [r for r in self.readers.get(node, ()) if r in self.inside]
-        return all(r.op in ATTENTIONS for r in readers) and all(
-            node not in r.inputs[len(tokens_of(r)) :] for r in readers
+        """Whether kernels read it as tokens of attention alone, which may lie apart.
+
+        It is the kernels that are asked: another may read it by another view, which is a node
+        between."""
+        within = [r for k in self.read_in[node] for r in self.plan.groups[k].nodes]
+        return all(r.op in ATTENTIONS for r in within) and all(
+            node not in r.inputs[len(tokens_of(r)) :] for r in within
         )
 
     def _is_alike(self, node: Node, other: Node) -> bool:
