@@ -41,16 +41,17 @@ def in_float64(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return out, sums, *(torch.zeros((), dtype=torch.int64) for _ in range(2))
     if given["grad_input_mask"][3]:
         return None
-    found = []
-    gradient = given["grad_out_"].flatten(0, 1)
-    start = 0
+    # of what forward kept, as of all that a backward is given: what a call makes of its arguments
+    gradient, out = (given[n].flatten(0, 1) for n in ("grad_out_", "out"))
+    sums = given["logsumexp"].flatten(0, 1)[:, : q.shape[-2], None]
+    sums = sums.masked_fill(sums == -torch.inf, torch.inf)
+    found, start = [], 0
     for few_q, few_k, few_v, few_mask in _few(q, k, v, mask):
-        leaves = [x.detach().requires_grad_() for x in (few_q, few_k, few_v)]
-        with torch.enable_grad():
-            out, _ = _attended(leaves[0], leaves[1], leaves[2], few_mask, scale, causal)
-        of = gradient[start : start + len(few_q)]
-        found.append(torch.autograd.grad(out, leaves, of))
-        start += len(few_q)
+        part = slice(start, start + len(few_q))
+        weights = (_scores(few_q, few_k, few_mask, scale, causal) - sums[part]).exp()
+        of, start = gradient[part], part.stop
+        differs = weights * (of @ few_v.mT - (of * out[part]).sum(-1, keepdim=True))
+        found.append((differs @ few_k * scale, differs.mT @ few_q * scale, weights.mT @ of))
     return *(_by_heads(x, q) for x in zip(*found, strict=True)), None
 
 
@@ -77,13 +78,18 @@ def _attended(
 ) -> tuple[Tensor, Tensor]:
     """The result, and the logarithms of the sums that softmax divides by. A query that sees no key
     gets zeros, and infinity."""
+    scores = _scores(q, k, mask, scale, causal)
+    nothing = (scores == -torch.inf).all(-1)
+    weights = scores.masked_fill(nothing[..., None], 0.0).softmax(-1)
+    out = weights.masked_fill(nothing[..., None], 0.0) @ v
+    return out, scores.logsumexp(-1).masked_fill(nothing, torch.inf)
+
+
+def _scores(q: Tensor, k: Tensor, mask: Tensor | None, scale: float, causal: bool) -> Tensor:
     scores = q @ k.mT * scale
     if mask is not None:
         scores = scores + mask
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(later, -torch.inf)
-    nothing = (scores == -torch.inf).all(-1)
-    weights = scores.masked_fill(nothing[..., None], 0.0).softmax(-1)
-    out = weights.masked_fill(nothing[..., None], 0.0) @ v
-    return out, scores.logsumexp(-1).masked_fill(nothing, torch.inf)
+    return scores

@@ -18,6 +18,12 @@ _DESTINATIONS = {
     "sums": "sums",
 }
 
+_GRADIENTS = {
+    "query_gradient": "kQueryGradient",
+    "key_gradient": "kKeyGradient",
+    "value_gradient": "kValueGradient",
+}
+
 
 def of_gradient(group: Group) -> bool:
     """Whether it computes gradients."""
@@ -52,6 +58,10 @@ def functor(kernel: GroupKernel) -> list[str]:
     lines.append(f"static constexpr float kScale = {cpp_literal(node['scale'])};")
     for out in kernel.group.outputs:
         lines += _destination(kernel, out)
+    made = [o.op for o in kernel.group.outputs]
+    found = [c for end, c in _GRADIENTS.items() if any(op.endswith(end) for op in made)]
+    if found:
+        lines.append(f"static constexpr int kGradients = {' | '.join(found)};")
     return lines
 
 

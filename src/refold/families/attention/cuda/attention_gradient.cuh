@@ -7,6 +7,7 @@ namespace rf {
 
 // What bodies have that say nothing else.
 struct AttentionGradientBody : AttentionBody {
+  static constexpr int kGradients = 0;  // which of them it has: no kernel is compiled for others
   float* of_queries() const { return nullptr; }
   float* of_keys() const { return nullptr; }
   float* of_values() const { return nullptr; }
@@ -77,13 +78,13 @@ Error attention_gradient(const Body& body, Tokens gradient, Tokens q, Tokens k, 
   RF_TRY(grid_of(batches * heads * tiles, grid));
   auto* split = split_gradient_tiles<Body, Body::kPanels>;
   RF_TRY(launch(split, grid, 256, 0, stream, LaunchMode::overlapping, "splitting what attention's gradient multiplies", a));
-  if (a.dq != nullptr) RF_TRY(launch_gradient<kQueryGradient>(body, a, device, stream));
-  if constexpr (Body::kPanels == 1) {  // registers hold both
-    if (a.dk != nullptr || a.dv != nullptr)
-      RF_TRY(launch_gradient<kKeyGradient | kValueGradient>(body, a, device, stream));
+  constexpr int kOfKeys = Body::kGradients & kKeyGradient, kOfValues = Body::kGradients & kValueGradient;
+  if constexpr (Body::kGradients & kQueryGradient) RF_TRY(launch_gradient<kQueryGradient>(body, a, device, stream));
+  if constexpr (Body::kPanels == 1 && (kOfKeys | kOfValues)) {  // registers hold both
+    RF_TRY(launch_gradient<kOfKeys | kOfValues>(body, a, device, stream));
   } else {
-    if (a.dk != nullptr) RF_TRY(launch_gradient<kKeyGradient>(body, a, device, stream));
-    if (a.dv != nullptr) RF_TRY(launch_gradient<kValueGradient>(body, a, device, stream));
+    if constexpr (kOfKeys) RF_TRY(launch_gradient<kOfKeys>(body, a, device, stream));
+    if constexpr (kOfValues) RF_TRY(launch_gradient<kOfValues>(body, a, device, stream));
   }
   return nullptr;
 }

@@ -11,8 +11,8 @@ constexpr float kMostUnscale = 1.0e36f;                // of queries and keys to
 
 // The tensor cores round toward zero: with every 16 products a sum loses half a unit in its last place on average, which
 // is 0.72 * 2^-24 of it. Summed evenly over `steps` such it is short by (steps + 1) / 2 of these; times restored(steps) it
-// is not. An error of its own would not matter. But this one has one sign: it makes all scores small, and, beside
-// a logarithm of a sum that other arithmetic gave, all weights.
+// is not. An error of any sign would not matter. But this one makes all results small, and all scores: beside a logarithm
+// of a sum from other arithmetic all weights of a row are wrong the same way.
 constexpr double restored(long steps) { return 1.0 + 0.5 * (steps + 1) * 0.7213475204444817 * 0x1p-24; }
 constexpr float kRestored = float(restored(kAttentionKeys / 16));  // of sums over a tile
 
