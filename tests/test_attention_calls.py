@@ -12,12 +12,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import flop_registry
 
+from refold.backend.exact import in_float64
 from refold.backend.graphs import Derived, derive
 from refold.backend.loaded import Declined
 from refold.backend.options import BackendOptions
 from refold.capture.aot import read_aot
 from refold.plan import ExternCall
 from refold.planner.attention_calls import call_flops
+from tests.emulator.module import emulated_graph
 
 FORWARD = torch.ops.aten._scaled_dot_product_efficient_attention.default
 BACKWARD = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
@@ -168,3 +170,24 @@ def test_a_call_that_stays_is_priced_by_pytorchs_count(backward: bool) -> None:
         n for n in read_aot(graph_of((1,), backward=backward)).graph.nodes() if n.op == "aten"
     )
     assert call_flops(node) == known > 0
+
+
+def test_weights_beside_sums_of_other_arithmetic() -> None:
+    """Tensor cores round toward zero. Scores that all came out small by that would make all weights
+    small, since their sums are forward's: of positive values 1e-6 of each gradient."""
+    graph = graph_of((0, 1, 2), backward=True)
+    call = emulated_graph(planned(graph).text()).call
+    torch.manual_seed(0)
+    q, k, v, g = (0.5 + torch.rand(SHAPE) for _ in range(4))
+    out, sums = in_float64(FORWARD, [x.double() for x in (q, k, v)] + [None, True], {})[:2]
+    kept = [out.float(), sums.float()]
+    states = [torch.zeros((), dtype=torch.int64) for _ in range(2)]
+    given = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    made = call([*given, *kept, *states, g])
+    wanted = [True, True, True, False]
+    args = [x.double() for x in (g, q, k, v)]
+    truth = in_float64(
+        BACKWARD, [*args, None, *(x.double() for x in kept), *states, 0.0, wanted], {}
+    )
+    of_values = (made[2].double() / truth[2] - 1).mean().item()
+    assert abs(of_values) < 4e-7, of_values

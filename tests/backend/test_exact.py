@@ -56,6 +56,20 @@ def test_a_query_that_sees_no_key_gets_zeros() -> None:
     assert all(x.isfinite().all() for x in exact.in_float64(BACKWARD, args, {})[:3])
 
 
+def test_gradients_are_of_what_forward_kept() -> None:
+    """Weights are of the logarithms that are given, whatever the scores would give."""
+    q, k, v, g = drawn(*[(1, 2, 4, 8)] * 4)
+    out, sums, *states = exact.in_float64(FORWARD, (q, k, v, None, True), {})
+    wanted = [True, True, True, False]
+    found = [
+        exact.in_float64(BACKWARD, (g, q, k, v, None, o, s, *states, 0.0, wanted), {})
+        for o, s in ((out, sums), (out, sums - 2.0**-8), (out + 1.0, sums))
+    ]
+    torch.testing.assert_close(found[1][2], found[0][2] * torch.e ** (2.0**-8))
+    torch.testing.assert_close(found[2][2], found[0][2])
+    assert not torch.allclose(found[2][0], found[0][0])
+
+
 def test_other_calls_and_dropout_are_not_its() -> None:
     q, k, v = drawn(*[(1, 1, 4, 8)] * 3)
     assert exact.in_float64(FORWARD, (q, k, v, None, True, 0.5), {}) is None

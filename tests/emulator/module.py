@@ -83,6 +83,18 @@ def emulated(text: str) -> str:
     return f"{head}from {__name__} import Cuda as _emulated_cuda\n{mark}{''.join(python)}"
 
 
+def emulated_graph(text: str) -> ModuleType:
+    """A graph's text that the backend has written, as a module on the emulator."""
+    python = re.split(r'(r""".*?""")', text, flags=re.DOTALL)
+    for i in range(0, len(python), 2):
+        for old, new in _CHANGES:
+            python[i] = python[i].replace(old, new)
+    module = ModuleType("emulated_graph")
+    head = f"from {__name__} import Cuda as _emulated_cuda\n"
+    exec(compile(head + "".join(python), "<emulated graph>", "exec"), module.__dict__)
+    return module
+
+
 def load_inline(
     name: str, cuda_sources: Sequence[str], extra_cuda_cflags: Sequence[str], **others: object
 ) -> ModuleType:
