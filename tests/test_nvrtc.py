@@ -200,7 +200,7 @@ _SPILLED = 16  # bytes of a thread's stack
 def test_every_family_is_compiled_as_by_nvcc(
     target: str, found: tuple[str, str, str], tmp_path: Path
 ) -> None:
-    """The same kernels. Registers may differ by some; of the same release of CUDA the stack by a few
+    """The same kernels. Registers may differ by some; of one release of CUDA the stack by a few
     words that are spilled: of 449 kernels for an A100 by two words of one and four of another."""
     torch.manual_seed(0)
     module = Together([s for _, s in claimed_on(target)]).eval()

@@ -176,7 +176,7 @@ TABLE: Mapping[str, Row] = {
         "The emulator compiles all samples for 40 s; its tests of the zoo have every family, too."
     ),
     "tests/test_attention_calls.py::test_weights_beside_sums_of_other_arithmetic": Row(
-        "The emulator compiles kernels for one comparison, of a digit that the GPU's checks measure."
+        "The emulator compiles kernels for one comparison."
     ),
     "tests/test_emitted_module.py::test_optimizing_leaves_modes_and_buffers_as_they_were": Row(
         "Inductor compiles the model, too.", ("eager",)
