@@ -20,11 +20,12 @@ class Heard(logging.Handler):
         self._levels = ExitStack()
 
     def emit(self, record: logging.LogRecord) -> None:
+        record.message = record.getMessage()  # as a formatter leaves it
         self.records.append(record)
 
     @property
     def messages(self) -> list[str]:
-        return [r.getMessage() for r in self.records]
+        return [r.message for r in self.records]
 
     @property
     def text(self) -> str:

@@ -19,6 +19,7 @@ def test_what_is_logged_is_heard_while_it_listens_and_levels_are_put_back():
         logger.debug("two")
         assert found.messages == ["one of 2", "two"] and found.text == "one of 2\ntwo\n"
         assert [r.levelname for r in found.records] == ["INFO", "DEBUG"]
+        assert [r.message for r in found.records] == ["one of 2", "two"]
         found.clear()
         assert not found.records
     logger.error("nobody listens any more")
