@@ -27,7 +27,7 @@ from refold.judge.draws.inputs import scalars, shapes
 from refold.judge.draws.layouts import layouts, otherwise_laid
 from refold.judge.draws.trees import every, mapped, tensors
 from refold.judge.rule import luck
-from refold.judge.verdict import alongside, life
+from refold.judge.verdict import alongside, life, naming
 from refold.judge.verdict.life import Life
 from refold.judge.worker.steps import FACT, Interpreter, Step
 from soak_facts import Facts
@@ -217,7 +217,7 @@ class _Session:
     alone: bool = False
     quick: bool = False
     fine: bool = True
-    never_right: bool = False
+    plain: naming.Plain = field(default_factory=naming.Plain)
     cases: int = 0
     notes: list[str] = field(default_factory=list)
     assumptions: set[str] = field(default_factory=set)
