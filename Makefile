@@ -56,12 +56,11 @@ BESIDE = $(filter-out $(FIRST) $(AFTER), $(wildcard tests/test_*.py))
 # Small models, each captured once, find next to nothing in PyTorch's cache of what operators give,
 # which takes a quarter of a capture; large ones of equal blocks do, and `make test-all` has it.
 test: export TORCH_FAKE_TENSOR_DISPATCH_CACHE = 0
-# pytest listens to what is logged in each step of a test, which takes longer than a small test does.
 # Some fifty processes import refold: who asks Python to keep no bytecode has all compiled by each.
 PYTEST = OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} \
 	PYTHONDONTWRITEBYTECODE= \
 	REFOLD_TEST_HEADERS=$(CURDIR)/out/headers \
-	$(RUN) -m pytest -p no:logging $(TIER)
+	$(RUN) -m pytest $(TIER)
 test-all: $(VENV)/docs
 test test-all: style
 	@rm -rf out/headers && mkdir -p out/headers

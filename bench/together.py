@@ -77,8 +77,7 @@ def whole(value: Any) -> Any:
 def mean(value: torch.Tensor) -> torch.Tensor:
     total = value.detach().double()
     dist.all_reduce(total)
-    count: int = dist.get_world_size()
-    return total / count
+    return total / dist.get_world_size()
 
 
 class Together:

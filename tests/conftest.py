@@ -14,7 +14,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import compiler
-import heard
 import tiers
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="refold_headers_")
@@ -62,13 +61,6 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
         torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def caplog() -> Iterator[heard.Heard]:
-    """What is logged, also where pytest does not listen (heard.py)."""
-    with heard.Heard().listening() as found:
-        yield found
 
 
 @pytest.hookimpl(trylast=True)

@@ -74,24 +74,24 @@ class Cuda:
 def emulated(text: str) -> str:
     """An emitted module's text for the emulator. Raises ValueError if it is not one for CUDA."""
     head, mark, rest = text.partition(_FACTS)
-    python = re.split(r'(r""".*?""")', rest, flags=re.DOTALL)  # what is odd is C++
     if not mark or "cuda_sources" not in rest:
         raise ValueError("the text has no CUDA source")
+    return f"{head}from {__name__} import Cuda as _emulated_cuda\n{mark}{_changed(rest)}"
+
+
+def _changed(text: str) -> str:
+    python = re.split(r'(r""".*?""")', text, flags=re.DOTALL)  # what is odd is C++
     for i in range(0, len(python), 2):
         for old, new in _CHANGES:
             python[i] = python[i].replace(old, new)
-    return f"{head}from {__name__} import Cuda as _emulated_cuda\n{mark}{''.join(python)}"
+    return "".join(python)
 
 
 def emulated_graph(text: str) -> ModuleType:
     """A graph's text that the backend has written, as a module on the emulator."""
-    python = re.split(r'(r""".*?""")', text, flags=re.DOTALL)
-    for i in range(0, len(python), 2):
-        for old, new in _CHANGES:
-            python[i] = python[i].replace(old, new)
     module = ModuleType("emulated_graph")
     head = f"from {__name__} import Cuda as _emulated_cuda\n"
-    exec(compile(head + "".join(python), "<emulated graph>", "exec"), module.__dict__)
+    exec(compile(head + _changed(text), "<emulated graph>", "exec"), module.__dict__)
     return module
 
 

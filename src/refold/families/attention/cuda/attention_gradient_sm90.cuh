@@ -148,7 +148,8 @@ template <class S, class Body> struct GradientRows {
   // One tile. own: descriptor of the warpgroup's first, hi; first, second: of the units. own_unscale, unscale: of the
   // warpgroup's tile and this one. The units are given back through their mbarriers.
   RF_FN void multiply(uint32_t own, uint32_t first, uint32_t second, float score_scale, float restored_features,
-                      float2 own_unscale, float2 unscale, const float2 (&rows)[2], uint32_t columns, const float (&mask)[32], unsigned kept,
+                      float2 own_unscale, float2 unscale, const float2 (&rows)[2], uint32_t columns,
+                      const float (&mask)[32], unsigned kept,
                       uint32_t second_full, int parity, uint32_t second_empty) {
     float scores[32], gradient[32];
 #pragma unroll
@@ -311,7 +312,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
                            (Body::kCausal && (S::kOfQueries ? first_column + 63 > first : first_column < first + 63));
       const unsigned kept = bounded ? kept_weights<S, Body>(a.keys, row, first_column) : ~0u;
       constexpr int kUnit = kDescriptorUnits<S::kUnitBytes>;
-      held.multiply(own, units + unit * kUnit, units + next * kUnit, a.score_scale, a.restored_features, own_unscale, a.pair_unscale[from + t], facts,
+      held.multiply(own, units + unit * kUnit, units + next * kUnit, a.score_scale, a.restored_features,
+                    own_unscale, a.pair_unscale[from + t], facts,
                     shared_address(shared.facts[unit]), mask, kept, full + kMbarrierBytes * next, (u + 1) / S::kUnits & 1,
                     empty + kMbarrierBytes * next);
     } else {

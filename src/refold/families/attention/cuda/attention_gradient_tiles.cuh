@@ -9,7 +9,8 @@
 //   second hi, second lo    [panel][row][feature]   of the result's gradient or of values
 // What is beyond the last row or feature is zero. unscale[tile]: as attention_tiles.cuh has it, of first (x) and
 // second (y); both are NaN where one is not finite. Tiles of queries come before those of keys, of all heads.
-// row_facts[query]: x the logarithm of its softmax's sum; infinity for a query that sees no key or is beyond the last; y the sum over features of the result times its gradient.
+// row_facts[query]: x the logarithm of its softmax's sum; infinity for a query that sees no key or is
+// beyond the last; y the sum over features of the result times its gradient.
 //
 //   kernel                 threads          registers (a thread)    shared memory
 //   split_gradient_tiles   256, one tile    see docs/attention.md   64 bytes

@@ -10,7 +10,7 @@ constexpr float kUnscaleNumerators = 0.0009765625f;    // 2^-10
 constexpr float kMostUnscale = 1.0e36f;                // of queries and keys together: scores stay in fp32's range
 
 // The tensor cores round toward zero: with every 16 products a sum loses half a unit in its last place on average, which
-// is 0.72 * 2^-24 of it. Summed evenly over `steps` such it is short by (steps + 1) / 2 of these; times restored(steps) it
+// is 2^-24 / (2 ln 2) of it, mantissas being spread as logarithms are. Summed evenly over `steps` such it is short by (steps + 1) / 2 of these; times restored(steps) it
 // is not. An error of any sign would not matter. But this one makes all results small, and all scores: beside a logarithm
 // of a sum from other arithmetic all weights of a row are wrong the same way.
 constexpr double restored(long steps) { return 1.0 + 0.5 * (steps + 1) * 0.7213475204444817 * 0x1p-24; }
