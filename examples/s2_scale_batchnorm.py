@@ -156,6 +156,7 @@ class ModelNew(Model):
         if type(rf_found) is _RefoldCache:
             return rf_fast(self, rf_found, x)
         _refold_warn_fallback(rf_found)
+        _refold_look_meanwhile(rf_caches, _refold_file)
         return super().forward(x)
 
 
@@ -1485,6 +1486,54 @@ RF_FN Real mish(Real x) {
 
 }  // namespace rf
 
+// Look: the device's side of ../look.h. Kernels that a call may start first compare a few words of the parameters with
+// what they were. One block does, beside its work: it costs a pair of loads.
+
+namespace rf {
+
+using rf_watch::Look;
+
+// The look of a body; one that has none looks at nothing.
+template <class Body> RF_FN auto look_of(const Body& body, int) -> decltype(body.look) { return body.look; }
+template <class Body> RF_FN Look look_of(const Body&, long) { return {}; }
+
+// volatile: other calls may write what is read here while this kernel runs.
+RF_FN void look_at_words(const Look& look, unsigned first, unsigned step) {
+  const volatile uint32_t* const volatile* words = look.words;
+  const volatile uint32_t* expected = look.expected;
+  for (unsigned i = first; i < look.count; i += step)
+    if (*words[i] != expected[i]) *static_cast<volatile uint32_t*>(look.flag) = look.epoch;
+}
+
+// After the kernel waited for the one before, so that what that one wrote is looked at, too; and before any thread of
+// the first block returns, since each looks at words of its own.
+template <class Body> RF_FN void look_in_first_block(const Body& body) {
+  const Look look = look_of(body, 0);
+  if (look.count != 0 && blockIdx.x == 0) look_at_words(look, threadIdx.x, blockDim.x);
+}
+
+}  // namespace rf
+
+// A look of its own, for a call that starts no kernel that would take it along, or takes the original.
+
+namespace rf {
+
+__global__ void __launch_bounds__(128) look_kernel(Look look) { look_at_words(look, threadIdx.x, blockDim.x); }
+
+#ifndef __CUDACC_RTC__
+static Error look_alone(cudaStream_t stream) {
+  const Look look = rf_watch::take_look();
+  if (look.count == 0) return nullptr;
+  return launch(look_kernel, 1, 128, 0, stream, LaunchMode::after, "looking at the parameters", look);
+}
+static PyObject* look_alone_called(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  return launched(look_alone, args, n);
+}
+RF_METHOD(look_alone, look_alone_called)
+#endif
+
+}  // namespace rf
+
 // Sync: what threads, blocks and kernels wait for each other by, beside __syncthreads.
 
 namespace rf {
@@ -1983,34 +2032,6 @@ RF_FN int reduce_columns_across_lanes(typename D::Partial (&partial)[8], const W
     if (upper) mine += half;
   }
   return mine;
-}
-
-}  // namespace rf
-
-// Look: the device's side of ../look.h. Kernels that a call may start first compare a few words of the parameters with
-// what they were. One block does, beside its work: it costs a pair of loads.
-
-namespace rf {
-
-using rf_watch::Look;
-
-// The look of a body; one that has none looks at nothing.
-template <class Body> RF_FN auto look_of(const Body& body, int) -> decltype(body.look) { return body.look; }
-template <class Body> RF_FN Look look_of(const Body&, long) { return {}; }
-
-// volatile: other calls may write what is read here while this kernel runs.
-RF_FN void look_at_words(const Look& look, unsigned first, unsigned step) {
-  const volatile uint32_t* const volatile* words = look.words;
-  const volatile uint32_t* expected = look.expected;
-  for (unsigned i = first; i < look.count; i += step)
-    if (*words[i] != expected[i]) *static_cast<volatile uint32_t*>(look.flag) = look.epoch;
-}
-
-// After the kernel waited for the one before, so that what that one wrote is looked at, too; and before any thread of
-// the first block returns, since each looks at words of its own.
-template <class Body> RF_FN void look_in_first_block(const Body& body) {
-  const Look look = look_of(body, 0);
-  if (look.count != 0 && blockIdx.x == 0) look_at_words(look, threadIdx.x, blockDim.x);
 }
 
 }  // namespace rf
@@ -5300,7 +5321,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_31b143b91979"
+_REFOLD_NAME = "refold_sm_90_838ffebdee67"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -5403,6 +5424,11 @@ def _refold_folds_ready(cache):
     event.record(torch.cuda.current_stream(cache.device))
     cache.event, cache.stream = event, _refold_stream(cache.device)
     cache.pace.always = cache.pace.always or cache.stream != 0
+
+
+def _refold_look_alone(device):
+    """Compare words of the parameters with what they held, beside a call that takes the original."""
+    _refold_kernels.look_alone(_refold_stream(device), device)
 
 
 def _refold_wait(cache, device):
@@ -7528,7 +7554,8 @@ def _refold_tokens(value: torch.Tensor) -> tuple[Any, ...]:
 #
 # The host cannot read a GPU's memory without waiting for the GPU. So the first kernel of a call does
 # (kernels/look.h), sets a flag in host memory, and the call after reads the flag: a write to a whole
-# parameter that nothing else shows is followed one call late.
+# parameter that nothing else shows is followed one call late. A call that takes the original starts a
+# kernel that only looks.
 
 
 _REFOLD_SAMPLES = 32  # words of a parameter, as many as the host samples
@@ -7602,6 +7629,18 @@ def _refold_look_at(
     kernels.look(
         memory, table.data_ptr(), expected.data_ptr(), table.numel(), cache.epoch, flag.data_ptr()
     )
+
+
+def _refold_look_meanwhile(caches: dict[str, Any], file: Any) -> None:
+    """Of a call that takes the original: let a kernel look at what is kept of the parameters, so
+    that the next fast call knows of a write before this one."""
+    for cache in list(caches.values()):
+        if cache.looked is None or cache.reason is not None or cache.stepped is not None:
+            continue  # nothing is kept, or all is compared anew
+        if _refold_captures(cache.device):
+            continue
+        if file.kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors):
+            file.look_alone(cache.device)  # what `unchanged` has made due
 
 
 def _refold_captures(device: int) -> bool:
@@ -7741,8 +7780,8 @@ _REFOLD_SAID = {
         " after such a write."
     ),
     _REFOLD_LATE: (
-        "a parameter was written in a way that PyTorch does not count (%s): the result of the call"
-        " before this one was computed from its old values. From now on they are right. Call"
+        "a parameter was written in a way that PyTorch does not count (%s): the last result of"
+        " kernels before this call may come from its old values. From now on they are right. Call"
         " refold_refresh() after such a write."
     ),
 }
@@ -8095,6 +8134,7 @@ class _RefoldFile:
         self.kind, self.kernels = kind, names["_refold_kernels"]
         self.unsupported: Callable[[int], str | None] = names["_refold_unsupported_device"]
         self.folds_ready: Callable[[Any], None] = names["_refold_folds_ready"]
+        self.look_alone: Callable[[int], None] | None = names.get("_refold_look_alone")
         self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
         self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
         self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar, cast
 import torch
 
 from refold.runtime.calls import _REFOLD_FOR_ALL, _REFOLD_PASSING
+from refold.runtime.look import _refold_look_meanwhile
 from refold.subclass import Program, blank, program, subclass
 
 M = TypeVar("M", bound=torch.nn.Module)
@@ -280,6 +281,8 @@ def _refused(
         state.reason += "; no more kernels are made by themselves: call refold.optimize again"
     for tried, why in [r for r in refusals[:1] if r[1]]:
         tried.namespace._refold_warn_fallback(why)
+    for tried, held in state.programs:
+        _refold_look_meanwhile(held, tried.namespace._refold_file)
     try:
         if state.otherwise is not None:
             return state.otherwise(self, [tried for tried, _ in refusals], args, kwargs)

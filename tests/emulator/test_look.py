@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import refold
 from emulator.module import emulated
 from lives import at_once
 from refold import pipeline, twin
@@ -94,7 +95,7 @@ def fast(request):
         module, [x], "", "x", target, device, Options(measure=False, accuracy=False)
     )
     assert result.text is not None
-    assert ("_refold_kernels.look_alone(" in result.text) == isinstance(module, Convolved)
+    assert ("look_alone(rf_stream, rf_device)" in result.text) == isinstance(module, Convolved)
     return pipeline.bind_for_class(emulated(result.text), module)
 
 
@@ -145,6 +146,26 @@ def test_a_write_is_followed_one_call_late_and_told(fast, rows, monkeypatch, cap
         fast.fc.weight.data = torch.randn_like(fast.fc.weight)  # another storage: at once
         right()
         assert not caplog.records
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_call_of_the_original_looks_too(fast, calls, monkeypatch):
+    """A write before calls that take the original is followed by the first fast call behind."""
+    (namespace,) = twin.namespaces(fast)
+    monkeypatch.setattr(namespace, "_refold_is_readable", lambda device: False)
+    fast.refold_refresh()
+    x, original = example(fast, 8), twin.original(fast)
+    before = {name: value.clone() for name, value in fast.state_dict().items()}
+    with torch.no_grad():
+        for write in (lambda: fast.fc.weight.data.mul_(1.5), lambda: fast.fc.bias.data.add_(2.0)):
+            fast(x)
+            write()
+            for _ in range(calls):
+                with torch.enable_grad():  # of parameters that want gradients
+                    fast(x)
+                assert "gradients are wanted" in (refold.status(fast).reason or "")
+            torch.testing.assert_close(fast(x), original(x), rtol=1e-3, atol=1e-3)
+    fast.load_state_dict(before)
 
 
 @pytest.mark.parametrize("meanwhile", [True, False])

@@ -47,7 +47,7 @@ class CpuTarget:
         kernel = self.kernel(group, name)
         return kernel.struct() + kernel.entry()
 
-    def source(self, groups: Sequence[Member], alone: bool) -> Source:
+    def source(self, groups: Sequence[Member], looks: bool) -> Source:
         kernels = kernels_of(groups, self.kernel)
         aside = beside(kernels)
         narrow = ["narrow.h"] if any(k.group.has_narrow for k in kernels) else []

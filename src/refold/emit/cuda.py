@@ -118,10 +118,10 @@ class CudaTarget:
             words=f"{capability[0]}.{capability[1]}{later}",
         )
 
-    def source(self, groups: Sequence[Member], alone: bool) -> Source:
+    def source(self, groups: Sequence[Member], looks: bool) -> Source:
         kernels = kernels_of(groups, self.kernel)
-        own = ["run.cuh", "look_alone.cuh"] if alone else ["run.cuh"]
-        some = own if kernels or alone else []
+        own = ["run.cuh", "look_alone.cuh"] if looks else ["run.cuh"]
+        some = own if kernels or looks else []
         needed = included("cuda", [*some, *(h for k in kernels for h in k.headers())])
         headers = [
             "#define PY_SSIZE_T_CLEAN",

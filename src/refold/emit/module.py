@@ -131,7 +131,8 @@ def emit(emission: Emission, target: Target) -> str:
         if m.plan
         for g in m.plan.groups
     ]
-    source = target.source(named, any(t.alone for t in texts.values()))
+    looks = target.device == "cuda" and any(t.folds or t.reads for t in texts.values())
+    source = target.source(named, looks)
     context: dict[str, Any] = {
         "version": __version__,
         "target": target.name,
@@ -141,6 +142,7 @@ def emit(emission: Emission, target: Target) -> str:
         "source": emission.source.strip("\n"),
         "imports_torch": not _imports_torch(emission.source),
         "cpp": source,
+        "looks": looks,
         "build": target.build(named, source).strip("\n"),
         "folds": [],
         "classes": [(class_names[kind], text) for kind, text in classes.items()],

@@ -53,9 +53,9 @@ class Target(Protocol):
         """The C++ of a group's kernel."""
         ...
 
-    def source(self, groups: Sequence[Member], alone: bool) -> Source:
-        """The C++ of the kernels. Groups of one name are computed by one kernel. alone: whether a
-        mode has none, see `prologue`."""
+    def source(self, groups: Sequence[Member], looks: bool) -> Source:
+        """The C++ of the kernels. Groups of one name are computed by one kernel. looks: whether a
+        kernel that only looks at parameters is among them."""
         ...
 
     def build(self, groups: Sequence[Member], source: Source) -> str:

@@ -28,6 +28,7 @@ class _RefoldFile:
         self.kind, self.kernels = kind, names["_refold_kernels"]
         self.unsupported: Callable[[int], str | None] = names["_refold_unsupported_device"]
         self.folds_ready: Callable[[Any], None] = names["_refold_folds_ready"]
+        self.look_alone: Callable[[int], None] | None = names.get("_refold_look_alone")
         self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
         self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
         self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})

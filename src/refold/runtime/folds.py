@@ -50,8 +50,8 @@ _REFOLD_SAID = {
         " after such a write."
     ),
     _REFOLD_LATE: (
-        "a parameter was written in a way that PyTorch does not count (%s): the result of the call"
-        " before this one was computed from its old values. From now on they are right. Call"
+        "a parameter was written in a way that PyTorch does not count (%s): the last result of"
+        " kernels before this call may come from its old values. From now on they are right. Call"
         " refold_refresh() after such a write."
     ),
 }

@@ -2,7 +2,8 @@
 
 The host cannot read a GPU's memory without waiting for the GPU. So the first kernel of a call does
 (kernels/look.h), sets a flag in host memory, and the call after reads the flag: a write to a whole
-parameter that nothing else shows is followed one call late.
+parameter that nothing else shows is followed one call late. A call that takes the original starts a
+kernel that only looks.
 """
 
 from collections.abc import Callable
@@ -83,6 +84,18 @@ def _refold_look_at(
     kernels.look(
         memory, table.data_ptr(), expected.data_ptr(), table.numel(), cache.epoch, flag.data_ptr()
     )
+
+
+def _refold_look_meanwhile(caches: dict[str, Any], file: Any) -> None:
+    """Of a call that takes the original: let a kernel look at what is kept of the parameters, so
+    that the next fast call knows of a write before this one."""
+    for cache in list(caches.values()):
+        if cache.looked is None or cache.reason is not None or cache.stepped is not None:
+            continue  # nothing is kept, or all is compared anew
+        if _refold_captures(cache.device):
+            continue
+        if file.kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors):
+            file.look_alone(cache.device)  # what `unchanged` has made due
 
 
 def _refold_captures(device: int) -> bool:

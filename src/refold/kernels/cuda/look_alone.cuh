@@ -1,4 +1,4 @@
-// A look of its own, for a call that starts no kernel that would take it along.
+// A look of its own, for a call that starts no kernel that would take it along, or takes the original.
 #pragma once
 #include "device.cuh"
 #include "look.cuh"
