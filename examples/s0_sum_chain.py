@@ -4728,20 +4728,21 @@ def _refold_order(value: torch.Tensor) -> tuple[int, ...]:
     axes = tuple(range(value.dim()))
     if _refold_is_ordered(value, axes):
         return axes
-    strides = value.stride()
-    return tuple(sorted(axes, key=lambda axis: -strides[axis]))
+    shape, strides = value.shape, value.stride()
+    return tuple(sorted(axes, key=lambda axis: (-strides[axis], -shape[axis])))
 
 
 def _refold_is_ordered(value: torch.Tensor, order: tuple[int, ...]) -> bool:
     """Whether a tensor's elements lie in this order of its dimensions. Those of one element, and
-    those that are expanded, lie in any order."""
-    shape, strides, last = value.shape, value.stride(), None
+    those that are expanded, lie in any order. Of two that overlap, and have one stride, PyTorch
+    takes the shorter one for the inner one."""
+    shape, strides, last, length = value.shape, value.stride(), None, 0
     for axis in order:
         stride = strides[axis]
         if shape[axis] > 1 and stride:
-            if last is not None and stride > last:
+            if last is not None and (stride > last or (stride == last and shape[axis] > length)):
                 return False
-            last = stride
+            last, length = stride, shape[axis]
     return True
 
 

@@ -83,6 +83,12 @@ TABLE: Mapping[str, Row] = {
     "tests/test_build.py::test_it_runs_without_a_compiler": Row(
         "Each is built; what a wider processor has is chosen by one line.", ("avx2",)
     ),
+    "tests/test_random_layouts.py::test_the_zoo": Row(
+        "Each is called as often; masks, images and signals stay.", ("MaskAndWhere", "Signals")
+    ),
+    "tests/test_random_layouts.py::test_random_models": Row(
+        "Further seeds; these have models of both kinds.", ("models-80", "images-80")
+    ),
     "tests/test_results_memory.py::test_results_lie_as_eagers_do_whatever_order_the_arguments_"
     "lie_in": Row(
         "Each is compiled: as they lie and turned, and of one rank more.",

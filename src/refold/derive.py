@@ -20,7 +20,7 @@ from refold.engine import Ban, Optimized, Step, optimize
 from refold.ir import Node
 from refold.ir.graph import draws_of
 from refold.ir.seeds import undrawn
-from refold.layouts import images_in_channels, with_orders, with_other_layouts
+from refold.layouts import images_in_channels, with_orders, with_other_layouts, with_views
 from refold.meanwhile import uncollected, unwarned
 from refold.plan import ExternCall, Plan
 from refold.planner import PlanPricer
@@ -102,6 +102,7 @@ def _captures(module: torch.nn.Module, example: Example | Sequence[Any], as_it_i
             one = capture(module, example, training=training, bound=known, as_it_is=own)
             given = Example.of(example)
             one = with_orders(module, given, with_other_layouts(module, given, one))
+            one = with_views(module, given, one)
             captured.append(draws_as_eager(module, given, one))
         except CaptureError as error:
             captured.append(error)

@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from refold.capture import Captured, CaptureError, Example
-from refold.capture.draws import draws_nothing
+from refold.capture.owner import draws_nothing
 from refold.ir import hint
 from refold.ir.seeds import undrawn
 from refold.layouts import eagers

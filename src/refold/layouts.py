@@ -9,6 +9,7 @@ where results follow it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,8 @@ from torch.utils import _pytree as pytree
 
 from refold.capture import Captured, CaptureError, Example, kept, set_modes
 from refold.capture.arguments import Arguments, no_global_hooks
+from refold.capture.containers import walk_leaves
+from refold.capture.forms import Given, Viewed
 from refold.capture.twin import NoTwin, has_hooks, twin_of
 from refold.ir import Dim, Graph, Node
 from refold.ir.graph import draws_of
@@ -125,6 +128,33 @@ def with_orders(module: torch.nn.Module, example: Example, c: Captured) -> Captu
     return replace(c, orders={i: _refold_order(v) for i, v in asked.items()})
 
 
+def with_views(module: torch.nn.Module, example: Example, c: Captured) -> Captured:
+    """`c` that knows the strides of those arguments of which a result is a view only where they lie
+    so: what `contiguous` and `reshape` give is a copy where elements have gaps between.
+
+    Eager is asked once more, with gaps in all arguments, if results are views of some.
+    """
+    trees = (c.result, *c.assigned.values())
+    leaves = [leaf for tree in trees for leaf in walk_leaves(tree)]
+    shown = Counter(leaf.path for leaf in leaves if isinstance(leaf, (Given, Viewed)))
+    if not any(f.path in shown and f.strides is None for f in c.tensors):
+        return c
+    parts = example.args, dict(example.kwargs)
+    given = Example(*pytree.tree_map_only(torch.Tensor, _with_gaps, parts))
+    theirs = map(_address, _tensors(module, given, c))
+    try:
+        found = Counter(map(_address, pytree.tree_leaves(eagers(module, given, c))))
+    except Exception:  # a view that cannot be taken
+        found = Counter()
+    bound = {
+        f.path: v.stride()
+        for f, v, address in zip(c.tensors, _tensors(module, example, c), theirs, strict=True)
+        if f.strides is None and f.path in shown and found[address] != shown[f.path]
+    }
+    fields = tuple(replace(f, strides=bound[f.path]) if f.path in bound else f for f in c.fields)
+    return replace(c, fields=fields)
+
+
 def eagers(module: torch.nn.Module, example: Example, c: Captured) -> Any:
     """Eager's result in the modes of `c`. Users' hooks see no tensor of ours: a twin without them
     is called. Raises CaptureError where none can be made, and whatever the module raises."""
@@ -153,15 +183,24 @@ def _follows(module: torch.nn.Module, example: Example, c: Captured) -> bool:
     """Whether results, but for those that are views of arguments, lie otherwise in memory where
     arguments that are no images do. What raises an error then is taken to."""
     parts = example.args, dict(example.kwargs)
-    found = []
+    orders = [_turned]
+    if any(v.dim() > 2 and _has_order(v) for v in pytree.tree_leaves(parts) if torch.is_tensor(v)):
+        orders.append(_with_channels_last)
+
+    def results(given: Any) -> list[Any]:
+        leaves = pytree.tree_leaves(eagers(module, Example(*given), c))
+        theirs = {_address(v) for v in pytree.tree_leaves(given)}
+        return [v if _address(v) not in theirs else None for v in leaves]
+
     try:
-        for given in (parts, pytree.tree_map_only(torch.Tensor, _turned, parts)):
-            leaves = pytree.tree_leaves(eagers(module, Example(*given), c))
-            theirs = {_address(v) for v in pytree.tree_leaves(given)}
-            found.append([v if _address(v) not in theirs else None for v in leaves])
+        usual = results(parts)
+        for order in orders:
+            found = results(pytree.tree_map_only(torch.Tensor, order, parts))
+            if len(found) != len(usual) or any(map(_lie_otherwise, usual, found)):
+                return True
     except Exception:  # whatever a model raises for arguments that lie so, its own forward raises
         return True
-    return len(found[0]) != len(found[1]) or any(map(_lie_otherwise, *found))
+    return False
 
 
 def _lie_otherwise(a: Any, b: Any) -> bool:
@@ -178,15 +217,34 @@ def _address(value: Any) -> int | None:
 
 
 def _turned(v: torch.Tensor) -> torch.Tensor:
-    """The same values in another order of the dimensions, as of images where it may hold such."""
+    """The same values in another order of the dimensions: in rows, or the other way round."""
     if not _has_order(v):
         return v
-    if not _in_rows(v):
-        return v.contiguous()
-    if v.dim() in _FORMATS:
-        return v.contiguous(memory_format=_FORMATS[v.dim()])
-    back = (*reversed(range(v.dim())),)
-    return v.permute(back).contiguous().permute(back)
+    return _ordered(v, tuple(reversed(range(v.dim())))) if _in_rows(v) else v.contiguous()
+
+
+def _with_gaps(v: torch.Tensor) -> torch.Tensor:
+    """The same values with gaps behind those of each dimension."""
+    if v.layout is not torch.strided or not v.dim():
+        return v
+    order = _refold_order(v)
+    wide = v.new_empty([v.shape[axis] + 1 for axis in order])
+    part = wide[tuple(slice(v.shape[axis]) for axis in order)]
+    return part.permute([order.index(axis) for axis in range(v.dim())]).copy_(v)
+
+
+def _with_channels_last(v: torch.Tensor) -> torch.Tensor:
+    """The same values as PyTorch takes signals, images and volumes to lie with their channels last,
+    or in rows if they do: what pools signals looks for this order alone."""
+    if not _has_order(v) or v.dim() < 3:
+        return _turned(v)
+    order = (0, *range(2, v.dim()), 1)
+    return v.contiguous() if _refold_order(v) == order else _ordered(v, order)
+
+
+def _ordered(v: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """The same values with dimensions in memory from the first to the last of `order`."""
+    return v.permute(order).contiguous().permute([order.index(axis) for axis in range(v.dim())])
 
 
 def _flipped(v: torch.Tensor, last: bool) -> torch.Tensor:

@@ -14,9 +14,8 @@ import torch
 
 from refold.capture.calls import Calls
 from refold.capture.captured import Argument, Captured
-from refold.capture.draws import draws_nothing
 from refold.capture.forms import Built, Given, OutputIndex, Viewed
-from refold.capture.owner import owner
+from refold.capture.owner import draws_nothing, owner
 from refold.capture.results import other_than_rows, view_of
 from refold.capture.values import CaptureError, SizeError, Value
 from refold.capture.values import value as of_shape

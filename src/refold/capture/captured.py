@@ -22,7 +22,8 @@ class Argument:
     path: Python text that reaches it from forward's own names, e.g. `x` or `batch["mask"]`.
     shape and dtype: of a tensor; None for a plain Python value, which is then `value`. An attribute
     that forward replaces is read at a path that begins with `self`. strides, offset: those of the
-    example, where forward asks for them.
+    example, where forward asks for them; strides also where it depends on them whether a result is
+    a view of the argument.
     """
 
     path: str

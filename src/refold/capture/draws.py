@@ -7,12 +7,12 @@ row, and has the dtype and the sizes that eager's has.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from refold.capture.owner import owner
+from refold.capture.owner import draws_nothing, named, owner
 from refold.capture.values import CaptureError, Value
 from refold.ir import Dim, Node, as_scalar, make
 
@@ -21,24 +21,6 @@ _NATIVE = torch.ops.aten.native_dropout.default
 _BERNOULLI = torch.ops.aten.bernoulli.p
 # Drawn by the call of dropout itself; and by calls of bernoulli_, which a decomposition shows.
 _BY_HAND = re.compile("(feature_|alpha_|feature_alpha_)dropout_?|dropout_|bernoulli_")
-_MAY_DRAW = re.compile("dropout|scaled_dot_product|lstm|gru|rnn|rrelu")
-
-
-def draws_nothing(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Does a call that may draw random numbers draw none, its probability or mode being off?"""
-    if not _MAY_DRAW.search(target.overloadpacket.__name__):
-        return False
-    given = _named(target, args, kwargs)
-    off = [given.get(name) == 0 for name in ("p", "dropout", "dropout_p") if name in given]
-    off += [given.get(name) is False for name in ("train", "training") if name in given]
-    return any(off)
-
-
-def _named(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by their names."""
-    given = {a.name: a.default_value for a in target._schema.arguments if a.has_default_value()}
-    given |= {a.name: v for a, v in zip(target._schema.arguments, args, strict=False)}
-    return given | dict(kwargs)
 
 
 def draws(node: torch.fx.Node) -> bool:
@@ -62,7 +44,7 @@ def drawn_by(nodes: Iterable[torch.fx.Node]) -> tuple[str, ...]:
     for node in filter(draws, nodes):
         target: Any = node.target
         name = target.overloadpacket.__name__
-        given = _named(target, node.args, node.kwargs)
+        given = named(target, node.args, node.kwargs)
         source = given.get("input", given.get("self"))
         plain = target is _DROPOUT
         if not plain and not (_BY_HAND.fullmatch(name) or target is _BERNOULLI):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ _MAY_SHOW = {
     *("reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "type_as", "view_as"),
     *("expand_as", "dropout", "feature_dropout", "alpha_dropout"),
 }
+_MAY_DRAW = re.compile("dropout|scaled_dot_product|lstm|gru|rnn|rrelu")
 
 
 def owner(node: torch.fx.Node) -> torch.fx.Node:
@@ -34,10 +37,30 @@ def shows(call: torch.fx.Node) -> bool:
     aliases = [r.alias_info for r in target._schema.returns]
     if any(a is not None and not a.is_write for a in aliases):
         return True
-    if target.overloadpacket.__name__ not in _MAY_SHOW:
+    name = target.overloadpacket.__name__
+    if name not in _MAY_SHOW:
         return False
+    if _MAY_DRAW.search(name) and not draws_nothing(target, call.args, call.kwargs):
+        return False  # what is drawn is another value at each call
     before: Any = source.meta.get("val")
     after: Any = call.meta.get("val")
     if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
         return False
     return before.dtype == after.dtype and before.is_contiguous()
+
+
+def draws_nothing(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Does a call that may draw random numbers draw none, its probability or mode being off?"""
+    if not _MAY_DRAW.search(target.overloadpacket.__name__):
+        return False
+    given = named(target, args, kwargs)
+    off = [given.get(name) == 0 for name in ("p", "dropout", "dropout_p") if name in given]
+    off += [given.get(name) is False for name in ("train", "training") if name in given]
+    return any(off)
+
+
+def named(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of an operator by their names."""
+    given = {a.name: a.default_value for a in target._schema.arguments if a.has_default_value()}
+    given |= {a.name: v for a, v in zip(target._schema.arguments, args, strict=False)}
+    return given | dict(kwargs)

@@ -31,7 +31,9 @@ class Results:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.rewritten: dict[torch.fx.Node, str] = {}  # the buffers that nodes are written to
+        # the buffers that nodes are written to
+        self.rewritten: dict[torch.fx.Node, list[str]] = {}
+        self.memory: dict[int, str] = {}  # names of the memory of real results, by its address
 
     def read(self) -> tuple[list[Output], Any, dict[str, Any]]:
         """The outputs, and the trees of the result and of attributes that are set, over them."""
@@ -39,27 +41,27 @@ class Results:
         returned: list[Output] = []
         written: list[Output] = []
         places: list[Any] = []
-        real = self._real_results()
         specs = self.reader.program.graph_signature.output_specs
-        self.rewritten = {
-            node: without_inner(str(spec.target))
-            for node, spec in zip(final.args[0], specs, strict=True)
-            if spec.kind == OutputKind.BUFFER_MUTATION
-        }
+        for node, spec in zip(final.args[0], specs, strict=True):
+            if spec.kind == OutputKind.BUFFER_MUTATION:
+                self.rewritten.setdefault(node, []).append(without_inner(str(spec.target)))
+        real = self._real_results()
         for node, spec in zip(final.args[0], specs, strict=True):
             v = self.reader.known(node) if isinstance(node, torch.fx.Node) else node
             if spec.kind == OutputKind.USER_OUTPUT:
                 if not isinstance(v, Value):
                     places.append(v)
                     continue
-                view = self._view(node)
                 seen = next(real)
+                view = self._view(node, seen)
                 if view is not None:
                     places.append(view)
                     continue
                 places.append(OutputIndex(len(returned)))
                 strides = self._strides(node.meta["val"], seen)
-                returned.append(Output(v.node, v.shape, strides=strides, memory=self._memory(node)))
+                returned.append(
+                    Output(v.node, v.shape, strides=strides, memory=self._memory(node, seen))
+                )
             elif spec.kind == OutputKind.BUFFER_MUTATION:
                 assert isinstance(spec.arg, TensorArgument)
                 written.append(Output(v.node, v.shape, mutates=without_inner(spec.target)))
@@ -72,32 +74,47 @@ class Results:
         assigned = {k: placed(v) for k, v in self.reader.made.assigned.items()}
         return returned + written, placed(self.reader.made.result), assigned
 
-    def _view(self, node: torch.fx.Node) -> Viewed | None:
-        """A result that lies in the memory of an argument, a parameter or a buffer, as a view."""
+    def _view(self, node: torch.fx.Node, real: torch.Tensor | None) -> Viewed | None:
+        """A result that lies in the memory of an argument, a parameter or a buffer, as a view.
+
+        real: the result of a real call. It tells a buffer that is written from what is copied
+        there, which are one value of the export.
+        """
         found = view_of(node, self.reader, self.rewritten)
+        if found is not None and found[0] in self.rewritten:
+            for name in self.rewritten[found[0]]:
+                if real is not None and _lies_in(real, self._held(name)):
+                    return Viewed(attribute(name), found[1])
+            found = view_of(node, self.reader)
         if found is None:
             return None
         node, calls = found
-        if node in self.rewritten:
-            name = self.rewritten[node]
-        else:
-            value = self.reader.env[node] if node.op == "placeholder" else None
-            if not isinstance(value, Value) or value.node.op not in ("input", "param", "constant"):
-                return None
-            if value.node.op == "input":
-                return Viewed(value.node["name"], calls)
-            name = value.node["name"]
-            if value.node.op == "constant" and not has_attribute(self.reader.original, name):
-                return None
+        value = self.reader.env[node] if node.op == "placeholder" else None
+        if not isinstance(value, Value) or value.node.op not in ("input", "param", "constant"):
+            return None
+        if value.node.op == "input":
+            return Viewed(value.node["name"], calls)
+        name = value.node["name"]
+        if value.node.op == "constant" and not has_attribute(self.reader.original, name):
+            return None
         return Viewed(attribute(name), calls)
 
-    def _memory(self, node: torch.fx.Node) -> str:
-        """A name of the memory that a result lies in."""
+    def _held(self, name: str) -> torch.Tensor:
+        """A buffer of the module that is captured."""
+        parent, _, last = name.rpartition(".")
+        made: torch.Tensor = getattr(self.reader.module.get_submodule(parent), last)
+        return made
+
+    def _memory(self, node: torch.fx.Node, real: torch.Tensor | None) -> str:
+        """A name of the memory that a result lies in: of another's, where a real call gives both in
+        one, as a dropout does that drops nothing."""
         made = owner(node)
         value = self.reader.env[made] if made.op == "placeholder" else None
         if isinstance(value, Value) and value.node.row.is_named:
             return memory_of(value.node)
-        return made.name
+        if real is None or real.layout is not torch.strided or not real.numel():
+            return made.name
+        return self.memory.setdefault(real.untyped_storage().data_ptr(), made.name)
 
     def _strides(self, meta: torch.Tensor, real: torch.Tensor | None) -> tuple[Dim, ...] | None:
         """A result's strides; None where its elements lie one after the other.
@@ -120,11 +137,12 @@ class Results:
 
     def _real_results(self) -> Iterator[torch.Tensor | None]:
         """The tensors that a call gives, where the export cannot be trusted to know their
-        strides: it knows them where all values lie in the ordinary way."""
+        strides, or what shares memory: it knows the first where all values lie in the ordinary way,
+        and the second where there is one result that is not written to a buffer."""
         metas = (n.meta.get("val") for n in self.reader.program.graph.nodes)
         values = [v for v in pytree.tree_leaves(list(metas)) if isinstance(v, torch.Tensor)]
         dense = [v for v in values if v.layout is torch.strided]  # others nothing reads
-        if all(v.is_contiguous() for v in dense):
+        if all(v.is_contiguous() for v in dense) and self._is_alone():
             return itertools.repeat(None)
         # a layer may have another way where no function of PyTorch is watched (attention has)
         unwatched = torch._C.DisableTorchFunction()
@@ -138,9 +156,29 @@ class Results:
                 equal=(),
             )
             results = flat(*self.reader.arguments.tensors, *self.reader.states())
-        if len(results) != len(self.reader.program.graph_signature.user_outputs):
+        found = [v for v in results if isinstance(v, torch.Tensor)]
+        specs = self.reader.program.graph_signature.output_specs
+        user = [s.arg for s in specs if s.kind == OutputKind.USER_OUTPUT]
+        if len(found) != sum(isinstance(arg, TensorArgument) for arg in user):
             raise CaptureError("a real call gives another number of results than torch.export")
-        return iter([v for v in results if isinstance(v, torch.Tensor)])
+        return iter(found)
+
+    def _is_alone(self) -> bool:
+        """Whether there is one result at most, and no view of a buffer that forward writes."""
+        specs = self.reader.program.graph_signature.output_specs
+        final = next(n for n in self.reader.program.graph.nodes if n.op == "output")
+        given = [
+            node
+            for node, spec in zip(final.args[0], specs, strict=True)
+            if spec.kind == OutputKind.USER_OUTPUT and isinstance(node, torch.fx.Node)
+        ]
+        found = [view_of(node, self.reader, self.rewritten) for node in given]
+        return len(given) < 2 and all(f is None or f[0] not in self.rewritten for f in found)
+
+
+def _lies_in(value: torch.Tensor, memory: torch.Tensor) -> bool:
+    dense = value.layout is torch.strided and memory.layout is torch.strided
+    return dense and value.untyped_storage().data_ptr() == memory.untyped_storage().data_ptr()
 
 
 def view_of(
@@ -160,6 +198,10 @@ def view_of(
         if not isinstance(call, torch.fx.Node) or not shows(call):
             return None
         source, *args = call.args
+        if call.target is torch.ops.aten.type_as.default:  # of one dtype it gives what it is given
+            assert isinstance(source, torch.fx.Node)
+            node = source
+            continue
         try:
             others: Any = torch.fx.map_arg((tuple(args), dict(call.kwargs)), reader.known)
         except SizeError:

@@ -190,8 +190,10 @@ def _layout_refusals(argument: Argument) -> list[Refusal]:
     if argument.strides is None or argument.shape is None:
         return []
     expected = _strides_text(argument)
-    reason = f'"{_quoted(argument.path)} has other strides, which forward asks for"'
-    return [(f"{argument.path}.stride() != {expected}", reason), _offset_refusal(argument)]
+    why = "which forward asks for" if argument.offset is not None else "which its views depend on"
+    reason = f'"{_quoted(argument.path)} has other strides, {why}"'
+    refusals = [(f"{argument.path}.stride() != {expected}", reason)]
+    return refusals if argument.offset is None else [*refusals, _offset_refusal(argument)]
 
 
 def _strides_text(argument: Argument) -> str:
