@@ -252,7 +252,7 @@ def read_on_one(side: Together, alone: Alone, eager: Sequence[float]) -> dict[st
 
 def timed(mine: Together, theirs: Together, asked: Asked) -> dict[str, Any]:
     """Both in turns."""
-    steps = 5 if asked.device == "cuda" else 1
+    steps = 20 if asked.device == "cuda" else 1
     sides = [theirs, mine]
     for side in sides:
         side.clock(1)

@@ -5364,6 +5364,12 @@ def _refold_empty_on(device):
     return lambda sizes, strides, dtype: torch.empty_strided(sizes, strides, dtype=dtype, device=place)
 
 
+def _refold_bytes(size, device):
+    """Memory for so many bytes, as a forward gets it."""
+    empty = _refold_empty if _refold_current() == device else _refold_empty_on(device)
+    return empty((size,), (1,), torch.uint8)
+
+
 def _refold_workspace(size, stream, device):
     """Addresses of memory that the kernels of one stream work in: bytes of any content, and
     arrival counters at zero, which every kernel leaves at zero; then their sizes and the tensors.
@@ -5376,7 +5382,7 @@ def _refold_workspace(size, stream, device):
     scratch, arrivals = size
     capturing = torch.cuda.is_current_stream_capturing()
     if scratch > _REFOLD_KEPT and not capturing:
-        large = torch.empty(scratch, dtype=torch.uint8, device=torch.device("cuda", device))
+        large = _refold_bytes(scratch, device)
         return large.data_ptr(), _refold_workspace((0, arrivals), stream, device)[1], large
     have = None if capturing else _refold_workspaces.get((device, stream))
     if have is not None:
@@ -5398,8 +5404,7 @@ def _refold_pack(x):
     """A matrix of rows as the tensor cores read it."""
     depth, device = x.shape[-1], x.get_device()
     rows = x.numel() // depth
-    size = _refold_kernels.packed_bytes(rows, depth)
-    packed = torch.empty(size, dtype=torch.uint8, device=x.device)
+    packed = _refold_bytes(_refold_kernels.packed_bytes(rows, depth), device)
     _refold_kernels.pack(x, packed, rows, depth, _refold_stream(device), device)
     return packed
 

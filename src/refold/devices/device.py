@@ -75,7 +75,8 @@ class Device:
     the library's transposed one by steps of one takes; 1 where nobody timed it. gathers:
     `transposed` is of volumes alone, and of a transposed one the library multiplies for each place
     of the result, not of the image. converts: of a library that computes convolutions of TF32 with
-    their channels last, how fast, if somebody timed it.
+    their channels last, how fast, if somebody timed it. crosses: the share of the bandwidth at
+    which PyTorch copies a value whose neighbours lie apart, as those of a transposed matrix.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Device:
     transposed: float = 1.0
     converts: Converts | None = None
     gathers: bool = False
+    crosses: float = 1.0
 
     def __post_init__(self) -> None:
         if unknown := self.features - FEATURES:

@@ -80,6 +80,10 @@ class DeviceModel:
         return self.device.bandwidth
 
     @property
+    def crosses(self) -> float:
+        return self.device.crosses
+
+    @property
     def launch(self) -> float:
         return self.device.launch
 

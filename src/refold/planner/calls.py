@@ -157,8 +157,9 @@ class CallPrices:
         again = node.op == "aten" and node["index"] is not None and len(self.calls) == calls
         found = Price(self.device.view) if is_view or again else self._called(node, moved)
         if node in self.plan.buffers.dense and not made.is_contiguous():
+            copied = self.copied(node)
             self.there[node] = made.contiguous()
-            return found.then(self.copied(node))
+            return found.then(copied)
         return found
 
     def _called(self, node: Node, moved: float) -> Price:
@@ -196,8 +197,12 @@ class CallPrices:
 
     def copied(self, node: Node) -> Price:
         """Of writing a value once more."""
-        copied = Price.of(self.device, moved=2 * self._bytes(node))
-        return copied.then(Price(self.device.call))
+        moved = 2 * self._bytes(node)
+        copied = Price.of(self.device, moved=moved).then(Price(self.device.call))
+        if _neighbours_lie_apart(self._lies(node)):
+            longer = moved / self.device.bandwidth * (1 / self.device.crosses - 1)
+            return copied.then(Price(longer))
+        return copied
 
     def lies_as_wanted(self, out: Output) -> bool:
         """Whether a result has the strides that it is handed over with: eager's, or else row after
@@ -242,6 +247,12 @@ class CallPrices:
 
 
 _ATTENTION = "scaled_dot_product_attention"
+
+
+def _neighbours_lie_apart(value: torch.Tensor) -> bool:
+    """Whether a step along the last axis is none to the next element, as in a transposed matrix."""
+    steps = [s for n, s in zip(value.shape, value.stride(), strict=True) if n != 1]
+    return bool(steps) and steps[-1] > 1
 
 
 def _name_of(size: Sym) -> tuple[str, ...]:
