@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from refold.contract import load
+from refold.judge import judge
 from refold.judge.truth import oracle as truth_oracle
 from refold.judge.truth.oracle import Oracle
 
@@ -48,3 +49,44 @@ def test_a_large_parameter_is_widened_once_for_each_write(
     one.model.w.weight = other
     exact()
     assert widened.count(1 << 20) == 3
+
+
+_EXCHANGED = """
+import torch
+from torch import nn
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(8, 8)
+        self.register_buffer("last", torch.zeros(8))
+    def forward(self, x):
+        y = self.w(x - self.last)
+        self.last = x[-1].detach().clone()
+        return y
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+"""
+
+
+def test_a_buffer_that_a_call_exchanges_is_put_back(tmp_path: Path) -> None:
+    """One of float64, or of another shape, is none that the next call in float32 may meet."""
+    (tmp_path / "ref.py").write_text(_EXCHANGED.format(name="Model"))
+    one = Oracle(load(tmp_path / "ref.py"), 0, torch.device("cpu"))
+    held = one.model.last
+    for inputs in ([torch.randn(4, 8)], [torch.randn(4, 1)]):
+        one.exact(inputs, True, 0)
+        assert one.model.last is held and held.dtype == torch.float32
+        assert torch.equal(held, torch.zeros(8))
+
+
+@pytest.mark.parametrize("test", ["aliasing", "flags", "layout of each axis"])
+def test_exchanged_buffers_end_no_judgement(tmp_path: Path, test: str) -> None:
+    """The judge failed there, and was out of room in the candidate's module."""
+    for name in ("Model", "ModelNew"):
+        (tmp_path / f"{name}.py").write_text(_EXCHANGED.format(name=name))
+    given = tmp_path / "Model.py", tmp_path / "ModelNew.py"
+    tests = ["numerics", "shapes", "layout", test]
+    verdict = judge(*given, quick=True, only=tests, timing=False, device="cpu")
+    assert verdict.accepted, verdict.failures

@@ -88,6 +88,23 @@ def copied_state(model: nn.Module, writes: frozenset[str]) -> dict[str, torch.Te
     return {k: v.detach().clone() for k, v in found.items()}
 
 
+Held = list[tuple[nn.Module, dict[str, torch.Tensor | None]]]
+
+
+def held_buffers(model: nn.Module) -> Held:
+    """The buffers of each part, as objects."""
+    return [(part, dict(part._buffers)) for part in model.modules() if part._buffers]
+
+
+def hold_again(held: Held) -> None:
+    """Buffers that a call has exchanged for others: one that was made of float64 stays float64,
+    and the next call in the model's own type meets it."""
+    for part, buffers in held:
+        for name, tensor in buffers.items():
+            if name in part._buffers and part._buffers[name] is not tensor:
+                part._buffers[name] = tensor
+
+
 def put_back(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
     with torch.no_grad():
         for name, held in (*model.named_buffers(), *model.named_parameters()):

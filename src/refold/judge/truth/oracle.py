@@ -29,6 +29,8 @@ from refold.judge.truth.copies import (
     digest,
     duplicate,
     each_tensor,
+    held_buffers,
+    hold_again,
     plainly,
     put_back,
     same,
@@ -132,10 +134,11 @@ class Oracle:
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Buffers, and whatever else a forward writes, are put back in the end."""
-        held = copied_state(self.model, self.writes)
+        held, objects = copied_state(self.model, self.writes), held_buffers(self.model)
         try:
             yield
         finally:
+            hold_again(objects)
             put_back(self.model, held)
 
     def call_seconds(self, inputs: list[Any]) -> float:
@@ -307,7 +310,7 @@ def _ran(
     eager: Any = None,
 ) -> Run:
     given = duplicate(inputs, device, cotangents is not None, wide)
-    kept = copied_state(model, writes)
+    kept, objects = copied_state(model, writes), held_buffers(model)
     built = [(m, m.training) for m in model.modules()]  # parts may be frozen in eval mode
     if training != model.training:
         model.train(training)
@@ -342,6 +345,7 @@ def _ran(
     finally:
         for module, was in built:
             module.training = was
+        hold_again(objects)
         put_back(model, kept)
 
 

@@ -143,6 +143,7 @@ class Worker(Calls):
 
     def do_load_state(self, state: dict[str, torch.Tensor], how: str) -> None:
         """Bring a state in: ``strict``, ``inplace``, ``assign`` (new tensors)."""
+        _shaped_again(self.model, state)
         if how == "inplace":
             own = self.model.state_dict(keep_vars=True)
             with torch.no_grad():
@@ -263,6 +264,17 @@ class Worker(Calls):
     def do_kernels(self) -> list[str]:
         """Names of the CUDA kernels that one call launches, by the profiler."""
         return self.lap.kernels()
+
+
+def _shaped_again(model: nn.Module, state: dict[str, torch.Tensor]) -> None:
+    """Room for buffers in the place of which a call has put tensors of another shape, or whose
+    elements share their memory."""
+    for name, held in list(model.named_buffers()):
+        over = any(n > 1 and not s for n, s in zip(held.shape, held.stride(), strict=True))
+        if name in state and (over or state[name].shape != held.shape):
+            path, _, leaf = name.rpartition(".")
+            room = torch.empty(state[name].shape, dtype=held.dtype, device=held.device)
+            model.get_submodule(path)._buffers[leaf] = room
 
 
 def _report(error: BaseException) -> dict[str, str]:
