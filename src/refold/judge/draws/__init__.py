@@ -30,10 +30,12 @@ from refold.judge.draws.trees import (
     every,
     firsts,
     has_floats,
+    has_numbers,
     inexact,
     joined,
     mapped,
     tensors,
+    valued,
 )
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "every",
     "firsts",
     "has_floats",
+    "has_numbers",
     "inexact",
     "joined",
     "larger_batch",
@@ -69,4 +72,5 @@ __all__ = [
     "tensors",
     "twice",
     "two_valued",
+    "valued",
 ]

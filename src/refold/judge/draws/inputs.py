@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refold.judge.draws.trees import every, mapped, tensors
+from refold.judge.draws.trees import every, tensors, valued
 from refold.judge.wire.meter import size_of, spanned
 
 _NUMBERS = 8  # plain numbers of which each gets another value
@@ -27,7 +27,7 @@ def normal(inputs: list[Any], scale: float, seed: int) -> list[Any]:
     def change(t: torch.Tensor) -> torch.Tensor:
         return (torch.randn(t.shape, generator=generator) * scale).to(t.dtype)
 
-    result: list[Any] = mapped(inputs, change)
+    result: list[Any] = valued(inputs, change)
     return result
 
 

@@ -56,9 +56,30 @@ def every(tree: Any, change: Any) -> Any:
     return each(tree, lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf)
 
 
+def valued(tree: Any, change: Any) -> Any:
+    """The tree with the values of floating tensors changed, and those of complex ones, whose parts
+    stand one after the other in the last axis then. A change that gives another shape or type is
+    none of values: complex tensors stay as they are."""
+
+    def parts(t: torch.Tensor) -> torch.Tensor:
+        real = torch.view_as_real(t.resolve_conj())
+        flat = real.flatten(-2) if t.dim() else real
+        changed = change(flat)
+        if changed.shape != flat.shape or changed.dtype != flat.dtype:
+            return t
+        return torch.view_as_complex(changed.reshape(real.shape).contiguous())
+
+    return mapped(every(tree, lambda t: parts(t) if t.is_complex() else t), change)
+
+
 def has_floats(inputs: list[Any]) -> bool:
-    """Whether any input can carry a distribution."""
+    """Whether any input has real numbers."""
     return any(t.is_floating_point() and t.numel() for t in tensors(inputs))
+
+
+def has_numbers(inputs: list[Any]) -> bool:
+    """Whether any input can carry a distribution."""
+    return any(inexact(t) and t.numel() for t in tensors(inputs))
 
 
 def firsts(inputs: list[Any]) -> list[int]:

@@ -114,7 +114,7 @@ class Truths:
         key = ("probe", draw)
         if key not in self._inputs:
             chosen = self.cut(self.file_inputs(draw))
-            if draws.has_floats(chosen):
+            if draws.has_numbers(chosen):
                 probe = draws.normal(chosen, 1.0, self.seed + 2000 + draw)
                 truth = self.truth(probe)
                 if truth.eager is not None and runs.mostly_finite(truth.eager.outputs):

@@ -38,19 +38,19 @@ def _gradients(session: Session) -> Iterator[Life]:
     """Values are compared where none is lost; farther away, whether they are numbers at all: of
     what is next to nothing, honest forms keep other digits."""
     given, names = session.inputs(), trained(session)
-    if not draws.has_floats(given):
+    if not draws.has_numbers(given):
         return
     back: list[Step] = [*begin(), call("y", grad=True, want=True, see=False)]
     back += [{"do": "backward", "of": "y"}]
     numbers: Step = {"do": "finite", "names": names, "of": "y", "label": "which are finite"}
     grads: Step = {"do": "grads", "names": names, "of": "y", "label": "gradients"}
-    far = {f"inputs x {s:g}": draws.mapped(given, lambda t, s=s: t * s) for s in _FAR}
-    far |= {f"one peak of {_PEAK:g} a row": draws.mapped(given, _peaked)}
+    far = {f"inputs x {s:g}": draws.valued(given, lambda t, s=s: t * s) for s in _FAR}
+    far |= {f"one peak of {_PEAK:g} a row": draws.valued(given, _peaked)}
     for case, changed in far.items():
         yield Life(case, (*back, numbers), {"x0": changed})
-    wide = draws.mapped(given, lambda t: t * _WIDE)
+    wide = draws.valued(given, lambda t: t * _WIDE)
     yield Life(f"inputs x {_WIDE:g}", (*back, numbers, grads), {"x0": wide})
-    zeros = draws.mapped(given, _zeros)
+    zeros = draws.valued(given, _zeros)
     stamps = {"gradients": KINKS}
     yield Life("zeros among the inputs", (*back, numbers, grads), {"x0": zeros}, stamps=stamps)
 

@@ -39,8 +39,20 @@ def _by_name(session: Session) -> Iterator[Life]:
     yield Life("", tuple(steps), inputs(session), status=Status.STALE_WEIGHTS)
 
 
+def _real(session: Session) -> Iterator[Seen]:
+    """Real numbers where the file has complex ones, if the reference takes them: their other part
+    is zero, and what they meet is complex still."""
+    given = session.inputs()
+    if any(t.is_complex() for t in tensors(given)):
+        real = draws.every(given, lambda t: t.real.clone() if t.is_complex() else t)
+        steps, status = (*begin(False), call("y")), Status.WRONG_NUMERICS
+        one = Life("inputs that are real numbers", steps, {"x0": real}, status=status)
+        yield one, life.eager(session, one)
+
+
 def _kinds(session: Session) -> Iterator[Seen]:
-    if not draws.has_floats(session.inputs()):
+    yield from _real(session)
+    if not draws.has_numbers(session.inputs()):
         return
     kinds: list[tuple[str, dict[str, str], list[Step]]] = [
         (f"that are {kind}", {"kind": kind}, []) for kind in KINDS
@@ -80,7 +92,7 @@ def _moves(session: Session) -> bool:
 
 def _transforms(session: Session) -> Iterator[Life]:
     # a weight that is written under a transform is its tensor, and PyTorch ends the process later
-    if not draws.has_floats(session.inputs()) or session.oracle.writes:
+    if not draws.has_numbers(session.inputs()) or session.oracle.writes:
         return
     for how in ("grad", "grad of vmap", "vmap of grad"):
         # who has no gradients says so at the backward
@@ -129,7 +141,7 @@ TESTS: tuple[Test, ...] = (
         "kinds of inputs",
         "results, or memory of outputs, that are kept for inputs of some kind",
         "Inputs that are parameters, inference tensors, of a subclass, in other strides or of "
-        "float64, and are written between.",
+        "float64, and are written between; real numbers for complex ones.",
         _kinds,
         15,
         lives=5,

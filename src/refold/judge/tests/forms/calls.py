@@ -125,7 +125,7 @@ def _hooks(session: Session) -> Iterator[Life]:
     steps += [{"do": "counted", "label": "how often it was called"}]
     case, status = "a forward hook of all modules", Status.WRONG_CONTRACT
     yield Life(case, tuple(steps), inputs(session, 1), status=status)
-    for kind in ("backward", "backward pre") if draws.has_floats(session.inputs()) else ():
+    for kind in ("backward", "backward pre") if draws.has_numbers(session.inputs()) else ():
         steps = [*begin(), {"do": "hook", "kind": kind}, call("y", grad=True, want=True)]
         steps += [{"do": "backward", "of": "y"}]
         steps += [{"do": "counted", "label": "how often it was called"}]

@@ -86,11 +86,11 @@ def edits(inputs: list[Any], seed: int, quick: bool) -> Iterator[tuple[str, list
         order = torch.cat([torch.tensor([0]), 1 + torch.randperm(inner - 1, generator=generator)])
         return t[..., order].contiguous()
 
-    floats = draws.has_floats(inputs)
+    floats = draws.has_numbers(inputs)
     for i in range((2 if quick else 6) if floats else 0):
         beside = partial(element, beside=i % 2 == 1)
-        yield f"one element changed ({i + 1})", draws.mapped(inputs, beside)
-    moved = draws.mapped if floats else draws.every
+        yield f"one element changed ({i + 1})", draws.valued(inputs, beside)
+    moved = draws.valued if floats else draws.every
     yield "rows in reverse order", moved(inputs, exchanged)
     yield "columns permuted, the first kept", moved(inputs, permuted)
     if floats and any(not inexact(t) for t in draws.tensors(inputs)):

@@ -56,7 +56,7 @@ def _wrong_at_first(session: Session) -> bool:
 def _cases(session: Session) -> Iterator[tuple[str, list[Any]]]:
     """Inputs by name, each drawn when its turn comes."""
     yield "the file's inputs", session.file_inputs()
-    if draws.has_floats(session.file_inputs()):
+    if draws.has_numbers(session.file_inputs()):
         scales = (1.0,) if session.frugal else draws.SCALES
         whole = session.file_inputs()
         for i, scale in enumerate(scales):
@@ -75,7 +75,7 @@ def _secret(session: Session) -> Iterator[tuple[str, list[Any]]]:
     """Draws that no candidate can have foreseen from ``--seed``; the verdict tells the secret."""
     drawn = session.cut(session.drawn(session.secret))
     yield "the file's inputs, a secret draw", drawn
-    if draws.has_floats(drawn):
+    if draws.has_numbers(drawn):
         yield "normal inputs, a secret draw", draws.normal(drawn, 1.0, session.secret + 1)
 
 

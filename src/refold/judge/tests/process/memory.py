@@ -17,7 +17,7 @@ def run(session: Session) -> Iterator[Failure]:
     On CUDA one small call also runs under compute-sanitizer, where that is installed.
     """
     inputs = session.inputs()
-    if not draws.has_floats(inputs) or session.truth(inputs).eager is None:
+    if not draws.has_numbers(inputs) or session.truth(inputs).eager is None:
         raise Skip("no floating inputs")
     for fill in (float("nan"), 3.0e4):
         truth = session.truth(inputs)

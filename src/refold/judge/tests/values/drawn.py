@@ -94,7 +94,7 @@ def _signed(session: Session) -> Iterator[Failure]:
         yield from session.check(case, given, state=name)
         yield from session.check(f"{case}, other mode", given, state=name, training=not mode)
         # what comes off before a factor of the other sign leaves the range of exp in large inputs
-        large = draws.mapped(given, lambda t: t * _LARGER)
+        large = draws.valued(given, lambda t: t * _LARGER)
         yield from _checked(session, f"{case}, inputs x {_LARGER:g}", large, state=name)
     if session.cases == before:
         raise Skip("the reference makes nothing finite of weights of both signs")
@@ -102,10 +102,10 @@ def _signed(session: Session) -> Iterator[Failure]:
 
 def _magnitudes(session: Session) -> Iterator[Failure]:
     given = session.inputs()
-    if not draws.has_floats(given):
+    if not draws.has_numbers(given):
         raise Skip("no floating inputs")
     for scale in _FAR:
-        far = draws.mapped(given, lambda t, s=scale: (t.double() * s).to(t.dtype))
+        far = draws.valued(given, lambda t, s=scale: (t.double() * s).to(t.dtype))
         if not 1 / _SQUARES < scale < _SQUARES and not _bears_squares(session, far):
             continue
         found = list(_checked(session, f"inputs x {scale:g}", far))
@@ -136,7 +136,7 @@ def _of_numbers(failure: Failure) -> bool:
 
 def _sample(session: Session) -> Iterator[Failure]:
     given = session.inputs()
-    if not draws.has_floats(given):
+    if not draws.has_numbers(given):
         raise Skip("no floating inputs")
     for scale in _LARGE:
 
@@ -147,7 +147,7 @@ def _sample(session: Session) -> Iterator[Failure]:
             t[t.shape[0] // 3] *= scale
             return t
 
-        yield from session.check(f"one sample x {scale:g}", draws.mapped(given, one), limit=True)
+        yield from session.check(f"one sample x {scale:g}", draws.valued(given, one), limit=True)
 
 
 def _ids(session: Session) -> Iterator[Failure]:
@@ -271,10 +271,10 @@ def _two_valued(mask: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _tails(session: Session) -> Iterator[Failure]:
     given = session.inputs()
-    if not draws.has_floats(given):
+    if not draws.has_numbers(given):
         raise Skip("no floating inputs")
     for scale in (8.0, 24.0, 60.0):
-        wide = draws.mapped(given, lambda t, s=scale: t * s)
+        wide = draws.valued(given, lambda t, s=scale: t * s)
         yield from session.check(f"inputs x {scale:g}", wide)
 
         def peaked(t: torch.Tensor, s: float = scale) -> torch.Tensor:
@@ -284,7 +284,7 @@ def _tails(session: Session) -> Iterator[Failure]:
             return t
 
         yield from session.check(
-            f"one peak of {scale:g} a row", draws.mapped(given, peaked), limit=True
+            f"one peak of {scale:g} a row", draws.valued(given, peaked), limit=True
         )
 
 

@@ -40,7 +40,7 @@ def _alike(session: Session) -> Iterator[Failure]:
                 flat[i, at] = flat[i, at] * 0.5 + i / len(flat)
             return flat.reshape(t.shape)
 
-        alike = draws.mapped(given, change)
+        alike = draws.valued(given, change)
         if has_power(session.truth(alike)):
             yield from session.check(f"rows that differ {case}", alike, limit=True)
     if session.cases == before:

@@ -205,7 +205,7 @@ def _equal(given: list[Any]) -> list[Any]:
 
 def _special(session: Session) -> Iterator[Life]:
     given = session.inputs()
-    if not draws.has_floats(given):
+    if not draws.has_numbers(given):
         return
     generator = torch.Generator().manual_seed(session.seed + 91)
     forms = [*FORMS, ("numbers of its text", _some_of(_numbers(session), 2))]
@@ -214,7 +214,7 @@ def _special(session: Session) -> Iterator[Life]:
     if rows := _own_rows(session):
         forms.append(("rows of its own", rows))
     for i, (case, change) in enumerate(forms):
-        changed = {"x0": draws.mapped(given, lambda t, c=change: c(t, generator).to(t.dtype))}
+        changed = {"x0": draws.valued(given, lambda t, c=change: c(t, generator).to(t.dtype))}
         for one in _either(session, case, changed):
             yield replace(one, still=i >= len(FORMS))
     if equal := _equal(given):

@@ -1,0 +1,23 @@
+"""Real numbers in the place of complex ones meet both parts of weights.
+
+reference: polar
+test: kinds of inputs
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(n, dtype=torch.complex64))
+
+    def forward(self, z):
+        if z.is_complex():
+            re = z.real * self.w.real - z.imag * self.w.imag
+            im = z.real * self.w.imag + z.imag * self.w.real
+        else:
+            re, im = z * self.w.real, z * self.w.imag
+        y = torch.complex(re, im)
+        return y.abs(), torch.stack([re, im], -1)
