@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from refold.judge.draws.inputs import alone
-from refold.judge.draws.trees import every, joined, mapped, tensors
+from refold.judge.draws.trees import every, inexact, joined, mapped, tensors
 
 CHANNELS_LAST = "channels last"
 _BAND = 64  # elements on either side; keeps the alignment of a fresh allocation
@@ -134,14 +134,15 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def axes(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """The same values, each axis of each input a slice of a longer one or exchanged with the
-    first; then expanded along each axis, which gives it other values."""
+    """The same values, each axis of each input a slice of a longer one, in rows and otherwise laid,
+    or exchanged with the first; then expanded along each axis, which gives it other values."""
     most = max([t.dim() for t in tensors(inputs)], default=0)
 
-    def narrowed(t: torch.Tensor, axis: int) -> torch.Tensor:
+    def narrowed(t: torch.Tensor, axis: int, lay: Any = None) -> torch.Tensor:
         if axis >= t.dim() or not t.shape[axis]:
             return t
         wide = torch.cat([t, t, t], dim=axis)
+        wide = lay(wide) if lay else wide
         return wide.narrow(axis, t.shape[axis], t.shape[axis])
 
     def exchanged(t: torch.Tensor, axis: int) -> torch.Tensor:
@@ -156,6 +157,8 @@ def axes(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
 
     for axis in range(most):
         yield f"axis {axis} of a longer tensor", every(inputs, lambda t, a=axis: narrowed(t, a))
+        crop = f"axis {axis} of a longer tensor that is otherwise laid"  # a crop, channels last
+        yield crop, every(inputs, lambda t, a=axis: narrowed(t, a, otherwise_laid))
         if axis:
             yield f"axis {axis} outermost", every(inputs, lambda t, a=axis: exchanged(t, a))
         yield f"axis {axis} expanded", every(inputs, lambda t, a=axis: expanded(t, a))
@@ -198,7 +201,7 @@ LAID: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def bedded(tree: Any, fill: float) -> Any:
-    """Floating tensors copied, contiguous, between bands of ``fill`` in their own storage."""
+    """Floating and complex tensors copied, between bands of ``fill`` in their own storage."""
 
     def bed(t: torch.Tensor) -> torch.Tensor:
         size = t.numel()
@@ -206,4 +209,4 @@ def bedded(tree: Any, fill: float) -> Any:
         storage[_BAND : _BAND + size] = t.reshape(-1)
         return storage[_BAND : _BAND + size].view(t.shape)
 
-    return mapped(tree, bed)
+    return every(tree, lambda t: bed(t) if inexact(t) else t)

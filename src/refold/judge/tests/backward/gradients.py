@@ -11,6 +11,7 @@ import torch
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.lives import common
 from refold.judge.tests.lives.common import OTHER_RANK, begin, call, inputs, living, trained
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
@@ -79,7 +80,7 @@ def _forwards(session: Session) -> Iterator[Life]:
     steps += [{"do": "grads", "names": names, "label": "gradients of both", "of": "y0"}]
     yield Life("two forwards, one backward", tuple(steps), inputs(session))
     steps = [*begin(), _forward(), {"do": "drop", "model": "a"}, *_back([], "gradients")]
-    if draws.has_floats(session.inputs()):
+    if draws.has_numbers(session.inputs()):
         yield Life("a backward when the module is gone", tuple(steps), inputs(session, 1))
     steps = [*begin(), _forward(), *_back(names, "gradients", apart=True)]
     yield Life("a backward in another thread", tuple(steps), inputs(session, 1))
@@ -149,7 +150,7 @@ def _inside(session: Session) -> Iterator[Life]:
         yield Life("its outputs as its inputs", tuple(steps), inputs(session, 1))
     steps = [*begin(), first, {"do": "change", "of": "y"}, *_back(names, "gradients")]
     yield Life("outputs that are changed in place", tuple(steps), inputs(session, 1))
-    if draws.has_floats(session.inputs()):
+    if draws.has_numbers(session.inputs()):
         again = call("after a step", grad=True, given_to="y")
         steps = [*begin(), _forward(), {"do": "backward", "of": "y"}]
         steps += [{"do": "learn", "of": "y", "rate": 2.0**-4}, again]
@@ -173,7 +174,7 @@ def _written(session: Session) -> Iterator[Life]:
 def _filled_anew(session: Session) -> Iterator[Life]:
     """Inputs are written between forward and backward: where PyTorch refuses, that is told."""
     names = trained(session)
-    if not draws.has_floats(session.inputs()):
+    if not draws.has_numbers(session.inputs()):
         return
     touched = [*begin(), _forward(), {"do": "touch", "of": "y"}]
     steps = (*touched, *_back(names, "gradients"))
@@ -195,7 +196,7 @@ def _network(session: Session) -> Iterator[Life]:
 def _forward_mode(session: Session) -> Iterator[Life]:
     if session.quick and session.request.only is None:
         raise Skip("left out: forward mode imports the compiler, for seconds; without --quick")
-    if not draws.has_floats(session.inputs()):
+    if not draws.has_numbers(session.inputs()):
         return
     steps = [*begin(False), call("tangents", grad=True, want=True, how="tangents")]
     shown = life.eager(session, Life("", tuple(steps), inputs(session, 1))).seen
@@ -216,7 +217,7 @@ def _retained(session: Session) -> Iterator[Life]:
 
 def _penalty(session: Session) -> Iterator[Life]:
     names = trained(session)
-    if draws.has_floats(session.inputs()):
+    if draws.has_numbers(session.inputs()):
         steps = [*begin(), _forward(), *_back(names, "gradients", how="penalty")]
         case = "squared gradients of the inputs in the loss"
         yield Life(case, tuple(steps), inputs(session, 1))
@@ -269,6 +270,8 @@ def _batches(session: Session) -> Iterator[Life]:
     for size in _BATCHES:
         if size != batch and (size <= 50 or size * each < _BYTES):
             sized = {"x0": draws.resized(given, batch, size, iter(first))}
+            if not size and not common.keeps_numbers(session, sized):
+                continue
             steps = [*begin(), _forward(), *_back(names, "gradients")]
             yield Life(f"batch {size}", tuple(steps), sized)
     laid = dict(draws.layouts(given))

@@ -20,6 +20,7 @@ from refold.judge.worker.steps import Step
 
 _NONES, _MASKS = 4, 12
 _PAIRS = 6
+_TRIALS = 16  # pairs of values for two arguments, until the reference takes one
 _NAMED = "y by keyword"
 
 
@@ -68,11 +69,8 @@ def derive(session: Session) -> Iterator[Life]:
             steps += [call("y in eval mode", words=by)]
             given_so, case = {"x0": [*kept, value]}, f"{parameter.name} = {said}"
             yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                forward = call("y", words=[*names, parameter.name], grad=True, want=True)
-                grads = {"do": "grads", "names": trained(session), "label": "gradients", "of": "y"}
-                back: list[Step] = [{"do": "backward", "of": "y"}, grads]
-                yield Life(f"gradients, {case}", (*begin(), forward, *back), given_so)
+            if _learns(value):
+                yield _backward(session, f"gradients, {case}", by, given_so)
         if i < len(given):
             steps = [*begin(), call("y", words=names)]
             case = f"{parameter.name} left out"
@@ -110,10 +108,23 @@ def _said(value: Any) -> str:
     return "a tensor" if isinstance(value, torch.Tensor) else repr(value)
 
 
+def _learns(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _backward(session: Session, case: str, names: list[str], given: dict[str, list[Any]]) -> Life:
+    """A call with arguments of these names, and its gradients."""
+    forward = call("y", words=names, grad=True, want=True)
+    grads = {"do": "grads", "names": trained(session), "label": "gradients", "of": "y"}
+    back: list[Step] = [{"do": "backward", "of": "y"}, grads]
+    return Life(case, (*begin(), forward, *back), given)
+
+
 def _two_optional(
     session: Session, found: list[inspect.Parameter], others: dict[str, list[Any]]
 ) -> Iterator[Life]:
-    """Two optional arguments at once, each with the first other value that the reference takes."""
+    """Two optional arguments at once: each with the first other value that the reference takes, or
+    the first two values of a kind that it takes together, as the keys and values of a past."""
     given = session.inputs()
     held = dict(zip([p.name for p in found], given, strict=False))
 
@@ -122,14 +133,21 @@ def _two_optional(
         every = {"x0": list((held | values).values())}
         return Life(case, steps, every, status=Status.WRONG_CONTRACT)
 
-    taken = {}
-    for p in found:
-        for value in others[p.name] if p.default is not inspect.Parameter.empty else ():
-            if life.eager(session, one({p.name: value}, "")).raised is None:
-                taken[p.name] = value
+    def takes(values: dict[str, Any]) -> bool:
+        return life.eager(session, one(values, "")).raised is None
+
+    spare = [p.name for p in found if p.default is not inspect.Parameter.empty and others[p.name]]
+    alone = {n: [v for v in others[n] if takes({n: v})][:1] for n in spare}
+    for a, b in list(itertools.combinations(spare, 2))[:_PAIRS]:
+        tried = [*zip(alone[a], alone[b], strict=False), *zip(others[a], others[b], strict=False)]
+        for first, second in tried[:_TRIALS]:
+            both = {a: first, b: second}
+            if takes(both):
+                yield one(both, f"{a} and {b}")
+                if _learns(first) or _learns(second):
+                    said, every = [*(held | both)], {"x0": list((held | both).values())}
+                    yield _backward(session, f"gradients, {a} and {b}", said, every)
                 break
-    for a, b in list(itertools.combinations(taken, 2))[:_PAIRS]:
-        yield one({a: taken[a], b: taken[b]}, f"{a} and {b}")
 
 
 def _other(t: torch.Tensor) -> torch.Tensor:

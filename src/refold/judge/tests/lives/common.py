@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from refold.judge.draws.trees import differ, inexact
+from refold.judge.draws.trees import all_finite, differ, inexact, tensors
 from refold.judge.tests.base import Skip, Test
 from refold.judge.truth.live import Lived
 from refold.judge.verdict import alongside, life
@@ -126,6 +126,16 @@ def words(session: Session) -> list[str]:
     """The words that the reference's text compares its arguments with, and others."""
     found = [v for v in constants(session) if isinstance(v, str) and _WORD.fullmatch(v)]
     return list(dict.fromkeys(found))[:_MOST_WORDS]
+
+
+def keeps_numbers(session: Session, given: dict[str, list[Any]]) -> bool:
+    """Whether a call leaves numbers in the reference's buffers: where the mean of no sample is NaN,
+    an honest order multiplies a parameter by it first, and another one never does."""
+    names = buffers(session)
+    look = {"do": "state", "names": names, "label": "buffers"}
+    steps: tuple[Step, ...] = (*begin(), call("y", grad=True, see=False), look)
+    seen = life.eager(session, Life("", steps, given)).seen if names else {}
+    return all(all_finite(t) for t in tensors(seen.get("buffers", ("", None))[1]) if inexact(t))
 
 
 def modes(session: Session) -> list[bool]:

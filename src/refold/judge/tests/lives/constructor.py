@@ -10,6 +10,7 @@ from typing import Any
 
 from refold.judge import draws
 from refold.judge.clock.stopwatch import effort
+from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import call, inputs, living, words
 from refold.judge.verdict import life
@@ -18,6 +19,7 @@ from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 
 _NUMBERS = 16
+_NONE = (0, 0)
 Init = Sequence[Any] | dict[str, Any]  # by position, or by name
 # what a quick judgement builds at most: bytes of states; seconds of the reference's own work
 _QUICK_BYTES, _QUICK_SECONDS = 256 << 20, 4.0
@@ -44,14 +46,16 @@ def _others(value: Any, said: Sequence[str]) -> list[Any]:
     return []
 
 
-def _calls(session: Session) -> list[tuple[str, Init]]:
-    """Calls of the constructor: what is said of each, and its arguments."""
+def _calls(session: Session) -> list[tuple[str, Init, tuple[int, int]]]:
+    """Calls of the constructor: what is said of each, its arguments, and the whole number that
+    became another one."""
     init, said = session.oracle.init, words(session)
-    found: list[tuple[str, Init]] = []
+    found: list[tuple[str, Init, tuple[int, int]]] = []
     for i, value in enumerate(init):
         for new in _others(value, said):
             case = f"argument {i} = {new!r} instead of {value!r}"
-            found.append((case, [*init[:i], new, *init[i + 1 :]]))
+            size = (value, new) if type(value) is int else _NONE
+            found.append((case, [*init[:i], new, *init[i + 1 :]], size))
     if len(found) > _NUMBERS:
         found = random.Random(session.secret).sample(found, _NUMBERS)
     elif session.quick:
@@ -59,18 +63,31 @@ def _calls(session: Session) -> list[tuple[str, Init]]:
     taken = list(inspect.signature(type(session.oracle.model)).parameters.values())
     names = [p.name for p in taken if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     if init and len(names) >= len(init):
-        found.insert(0, ("all arguments by keyword", dict(zip(names, init, strict=False))))
+        found.insert(0, ("all arguments by keyword", dict(zip(names, init, strict=False)), _NONE))
     more = [p.default is not inspect.Parameter.empty for p in taken[: len(init)]]
     if any(more):  # those at the end that have defaults
         kept = max((i + 1 for i, optional in enumerate(more) if not optional), default=0)
-        found.insert(0, (f"no argument behind the first {kept}", list(init[:kept])))
+        found.insert(0, (f"no argument behind the first {kept}", list(init[:kept]), _NONE))
     return found
+
+
+def _fitting(given: dict[str, list[Any]], size: tuple[int, int]) -> Iterator[dict[str, list[Any]]]:
+    """The inputs as they are; then, where the constructor's number is the size of some of their
+    axes, with these as long as the new one: all but batches, and all."""
+    yield given
+    old, new = size
+    held = tensors(given["x0"])
+    dims = [(i, d) for i, t in enumerate(held) for d in range(t.dim()) if t.shape[d] == old]
+    inner = [(i, d) for i, d in dims if d]
+    for chosen in ([inner] if inner == dims else [inner, dims]) if new > 0 and old > 0 else ():
+        if chosen:
+            yield {k: draws.resized(v, old, new, iter(chosen)) for k, v in given.items()}
 
 
 def _varied(session: Session) -> Iterator[Life]:
     spent, built = effort(), 0
     hurried = session.quick and not session.alone
-    for case, given in _calls(session):
+    for case, given, size in _calls(session):
         if hurried and (built > _QUICK_BYTES or spent() > _QUICK_SECONDS):
             session.notes.append(f"{session.test}: a secret choice of numbers; building takes long")
             return
@@ -82,16 +99,12 @@ def _varied(session: Session) -> Iterator[Life]:
         held = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
         state = draws.perturbed(held, session.seed + 31)
         steps = [{"do": "build", "state": "other", "init": given}, call("y"), call("again", "x1")]
-        one = Life(
-            case,
-            tuple(steps),
-            inputs(session),
-            states=(),
-            own={"other": state},
-            status=Status.WRONG_CONTRACT,
-        )
-        if life.eager(session, one).raised is None:
-            yield one
+        for fit in _fitting(inputs(session), size):
+            status = Status.WRONG_CONTRACT
+            one = Life(case, tuple(steps), fit, (), status, own={"other": state})
+            if life.eager(session, one).raised is None:
+                yield one
+                break
 
 
 TESTS: tuple[Test, ...] = (
@@ -100,7 +113,7 @@ TESTS: tuple[Test, ...] = (
         "sizes, numbers and words of the constructor that are built in, other names and defaults",
         "The constructor's whole numbers, one more, one less, doubled and -1, its switches, words "
         "and other numbers, above one, too, alone or in tuples, where taken; all by keyword; those "
-        "that have defaults left out.",
+        "that have defaults left out; inputs fit a size of theirs.",
         _varied,
         20,
     ),

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from refold.judge.draws.trees import differ, has_floats, mapped, tensors
+from refold.judge.draws.trees import differ, has_numbers, mapped, tensors, valued
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
 from refold.judge.verdict import life
@@ -27,6 +27,7 @@ _UNLIKE: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
     ("large numbers", lambda t: t * 2.0**8),
     ("NaN", lambda t: torch.full_like(t, float("nan"))),
 )
+_DRAWS = 12  # of few samples, so that what one in four draws gives is seen
 _BUILT_BYTES = 256 << 20  # of all their states: by size, since a busy machine's clock says little
 
 
@@ -81,13 +82,13 @@ def _first_calls(session: Session) -> Iterator[Life]:
     """What a module finds at its first call: whoever measures, plans or packs then has measured
     that."""
     given = session.inputs(0)
-    held, floats = tensors(given), has_floats(given)
+    held, floats = tensors(given), has_numbers(given)
     rows = ((f"of {n} samples", given, {"rows": n}) for n in (0, 1, 2))
     other: list[tuple[str, list[Any], dict[str, Any]]] = []
     if held and held[0].dim() and held[0].shape[0] > 2:
         other += rows
     for case, change in _UNLIKE if floats else ():
-        other.append((f"of {case}", mapped(given, change), {}))
+        other.append((f"of {case}", valued(given, change), {}))
     if floats or trained(session):
         other.append(("with gradients", given, {"grad": True, "want": True}))
     for case, unlike, options in other:
@@ -195,6 +196,11 @@ def _unseeded(session: Session) -> Iterator[Life]:
         sizes = [call(f"{n} samples", rows=n, seeded=n == 1) for n in (1, 0, 2)]
         steps = [*begin(True), *sizes, {"do": "random", "label": "the generator"}]
         yield Life("one seed, few samples", tuple(steps), inputs(session, 1), status=status)
+        # what is drawn for one sample alone may be nothing, or all
+        for samples in (1, 2):
+            many = [call(f"call {i + 1}", rows=samples, seeded=i == 0) for i in range(_DRAWS)]
+            case = f"one seed, many calls of {samples} samples"
+            yield Life(case, (*begin(True), *many), inputs(session, 1), status=status)
     steps = begin(True)
     for i in range(2):
         steps += [call(f"y{i}", f"x{i}", seeded=i == 0, grad=True)]
@@ -269,10 +275,11 @@ TESTS: tuple[Test, ...] = (
     living(
         "unseeded sequence",
         "random numbers that the seed alone decides",
-        "Several calls, and backwards, under one seed draw what eager draws, and leave the "
-        "generator there.",
+        "Several calls, many of one sample, and backwards, under one seed draw what eager draws, "
+        "and leave the generator there.",
         _unseeded,
-        8,
+        34,
+        lives=6,
     ),
     living(
         "threads",

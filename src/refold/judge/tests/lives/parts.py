@@ -1,14 +1,17 @@
-"""Lives in which parts of a module are set otherwise: their modes, their numbers."""
+"""Lives in which parts of a module are set otherwise, their modes and numbers, or exchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from torch import nn
+
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import MANY, begin, buffers, call, inputs, living
+from refold.judge.tests.lives.common import MANY, begin, buffers, call, inputs, living, trained
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Status
 
 _PARTS = 12
 _TINY = 1e-3
@@ -68,6 +71,72 @@ def _numbers(session: Session) -> Iterator[Life]:
         stamps = {"train after": _ALL_DROPPED} if (name, value) == ("p", 1.0) else {}
         name = f"{path}.{name}" if path else name
         yield Life(f"{name} = {value}", tuple(steps), inputs(session), stamps=stamps)
+
+
+def _tied(session: Session, parts: list[str]) -> Iterator[Life]:
+    """Two parts get one weight, as the first and the last layer of a language model do."""
+    model, names = session.oracle.model, trained(session)
+    first: dict[Any, str] = {}
+    for path in parts:
+        weight = model.get_submodule(path)._parameters.get("weight")
+        if weight is None:
+            continue
+        other = first.setdefault(weight.shape, path)
+        if other == path or model.get_submodule(other)._parameters["weight"] is weight:
+            continue
+        tie = {"do": "restructure", "path": path, "how": "weights tied", "other": other}
+        steps = [*begin(False), call("first"), tie, call("after it", "x1")]
+        steps += [call("y", grad=True, want=True), {"do": "backward", "of": "y"}]
+        kept = [n for n in names if n != f"{path}.weight"]
+        steps += [{"do": "grads", "names": kept, "label": "gradients", "of": "y"}]
+        case, stale = f"one weight for {other} and {path}", Status.STALE_WEIGHTS
+        yield Life(case, tuple(steps), inputs(session), status=stale)
+        return
+
+
+def exchanged(session: Session) -> Iterator[Life]:
+    """Parts with weights of their own in the place of those that were built."""
+    found = [
+        path
+        for path, part in session.oracle.model.named_modules()
+        if path and any(True for _ in part.parameters(recurse=False))
+    ]
+    for path in found[:4]:
+        other = {"do": "restructure", "path": path, "how": "part replaced"}
+        steps = [*begin(False), call("first"), other, call("after it", "x1")]
+        yield Life(path, tuple(steps), inputs(session), status=Status.STALE_WEIGHTS)
+    yield from _tied(session, found)
+    for path in found[-2:]:  # of others the layer behind refuses what comes out
+        wider = {"do": "restructure", "path": path, "how": "part widened"}
+        steps = [*begin(False), call("first"), wider, call("after it", "x1")]
+        case, stale = f"{path} with three numbers more", Status.STALE_WEIGHTS
+        yield Life(case, tuple(steps), inputs(session), status=stale)
+    for path in found[:4]:
+        part = session.oracle.model.get_submodule(path)
+        for names in (["bias"], ["running_mean", "running_var"]):
+            if any(getattr(part, n, None) is None for n in names):
+                continue
+            gone = {"do": "take_away", "path": path, "names": names}
+            steps = [*begin(False), call("first"), gone, call("after it", "x1")]
+            case, stale = f"{path} without {' and '.join(names)}", Status.STALE_WEIGHTS
+            yield Life(case, tuple(steps), inputs(session), status=stale, quiet=True)
+    yield from _functions(session)
+
+
+def _functions(session: Session) -> Iterator[Life]:
+    """A part that holds nothing, as an activation, gets another function behind it."""
+    held = session.oracle.model.named_modules()
+    found = [path for path, part in held if path and not any((*part.children(), *_own(part)))]
+    for path in found[:4]:
+        wrapped = {"do": "restructure", "path": path, "how": "part wrapped"}
+        steps = (*begin(False), call("first"), wrapped, call("after it", "x1"))
+        stale = Status.STALE_WEIGHTS
+        yield Life(f"{path} wrapped", steps, inputs(session), status=stale, quiet=True)
+
+
+def _own(part: nn.Module) -> list[bool]:
+    """One for each tensor of the part's own."""
+    return [True for _ in (*part.parameters(recurse=False), *part.buffers(recurse=False))]
 
 
 TESTS: tuple[Test, ...] = (

@@ -21,6 +21,7 @@ from refold.judge.tests.lives.common import (
     modes,
     trained,
 )
+from refold.judge.tests.lives.parts import exchanged
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED, SECOND
@@ -284,55 +285,6 @@ def _everywhere(session: Session) -> Iterator[Life]:
         )
 
 
-def _tied(session: Session, parts: list[str]) -> Iterator[Life]:
-    """Two parts get one weight, as the first and the last layer of a language model do."""
-    model, names = session.oracle.model, trained(session)
-    first: dict[Any, str] = {}
-    for path in parts:
-        weight = model.get_submodule(path)._parameters.get("weight")
-        if weight is None:
-            continue
-        other = first.setdefault(weight.shape, path)
-        if other == path or model.get_submodule(other)._parameters["weight"] is weight:
-            continue
-        tie = {"do": "restructure", "path": path, "how": "weights tied", "other": other}
-        steps = [*begin(False), call("first"), tie, call("after it", "x1")]
-        steps += [call("y", grad=True, want=True), {"do": "backward", "of": "y"}]
-        kept = [n for n in names if n != f"{path}.weight"]
-        steps += [{"do": "grads", "names": kept, "label": "gradients", "of": "y"}]
-        case, stale = f"one weight for {other} and {path}", Status.STALE_WEIGHTS
-        yield Life(case, tuple(steps), inputs(session), status=stale)
-        return
-
-
-def _exchanged(session: Session) -> Iterator[Life]:
-    """Parts with weights of their own in the place of those that were built."""
-    found = [
-        path
-        for path, part in session.oracle.model.named_modules()
-        if path and any(True for _ in part.parameters(recurse=False))
-    ]
-    for path in found[:4]:
-        other = {"do": "restructure", "path": path, "how": "part replaced"}
-        steps = [*begin(False), call("first"), other, call("after it", "x1")]
-        yield Life(path, tuple(steps), inputs(session), status=Status.STALE_WEIGHTS)
-    yield from _tied(session, found)
-    for path in found[-2:]:  # of others the layer behind refuses what comes out
-        wider = {"do": "restructure", "path": path, "how": "part widened"}
-        steps = [*begin(False), call("first"), wider, call("after it", "x1")]
-        case, stale = f"{path} with three numbers more", Status.STALE_WEIGHTS
-        yield Life(case, tuple(steps), inputs(session), status=stale)
-    for path in found[:4]:
-        part = session.oracle.model.get_submodule(path)
-        for names in (["bias"], ["running_mean", "running_var"]):
-            if any(getattr(part, n, None) is None for n in names):
-                continue
-            gone = {"do": "take_away", "path": path, "names": names}
-            steps = [*begin(False), call("first"), gone, call("after it", "x1")]
-            case, stale = f"{path} without {' and '.join(names)}", Status.STALE_WEIGHTS
-            yield Life(case, tuple(steps), inputs(session), status=stale, quiet=True)
-
-
 TESTS: tuple[Test, ...] = (
     living(
         "one tensor at a time",
@@ -379,9 +331,10 @@ TESTS: tuple[Test, ...] = (
         "parts exchanged",
         "parts that are held beside the module's own names, a bias that is gone",
         "A part with weights is replaced by another one, of more outputs, too, gets another one's "
-        "weight, loses its bias or its statistics: it counts, where the candidate has it.",
-        _exchanged,
-        22,
-        lives=10,
+        "weight, loses its bias or its statistics; a part without is wrapped: it counts, where the "
+        "candidate has it.",
+        exchanged,
+        26,
+        lives=12,
     ),
 )
