@@ -79,6 +79,27 @@ def test_terms_that_cancel_are_found() -> None:
     assert not error(lambda x: x.var(1, correction=0), by_squares, torch.randn(32, 256)).good
 
 
+def test_of_float64_eagers_error_is_told_by_float32() -> None:
+    """There is no wider truth, of which eager's own error would be known."""
+
+    def noise(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x @ x.mT
+        return (y - y.mean(0)).sum(0), y
+
+    def otherwise(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = (x.flip(-1) @ x.flip(-1).mT).flip(0)
+        return (y - y.mean(0)).sum(0), y.flip(0)
+
+    def rounded(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(v.double() for v in noise(x.float()))
+
+    x = torch.randn(60, 40, dtype=torch.float64)
+    found = error(noise, otherwise, x, moved=True)
+    assert found.good, found
+    assert not error(noise, rounded, x).good
+    assert not error(noise, lambda x: tuple(v * (1 + 1e-12) + 1e-12 for v in noise(x)), x).good
+
+
 def test_each_of_a_list_is_a_result() -> None:
     def parts(x: torch.Tensor) -> list[torch.Tensor]:
         return list(torch.ops.aten.split.Tensor(x * 2, 2))

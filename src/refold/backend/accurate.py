@@ -28,6 +28,7 @@ LUCK = 4.0  # the bar of a result of n elements is higher by this over the root 
 # what attention gives beside numbers: where a generator stood, which has no value where nothing is
 # dropped; what debuggers ask for
 STATES = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
+FINER = 2.0**-29  # an error of float64 beside the same one of float32
 OTHERS = 0.01  # the part of whole numbers, or of bits, that may differ: where a value is rounded
 
 
@@ -97,6 +98,8 @@ class _Measuring:
         self.names = [f"result {i}" for i in range(len(results))]
         self.names += [f"what is written to {self.places[i].name}" for i in self.written]
         metas = [n.meta["val"] for n in self.places]
+        floats = [m.dtype for m in metas if isinstance(m, torch.Tensor) and m.is_floating_point()]
+        self.wide = torch.float64 in floats
         on_gpu = any(isinstance(m, torch.Tensor) and m.device.type == "cuda" for m in metas)
         fast = tf32 if tf32 is not None else torch.get_float32_matmul_precision() != "highest"
         self.bar = FACTOR_TF32 if on_gpu and fast else FACTOR
@@ -125,6 +128,9 @@ class _Measuring:
             truth = [_away(v) for v in self._run(_Exact(self.module).run, flats, torch.float64)]
             with _products(self.tf32):
                 eager = self._run(AsRecorded(self.module).run, flats)
+            single: list[Any] = [None] * len(eager)
+            if self.wide:  # of float64 there is no wider truth
+                single = self._run(_Single(self.module).run, flats, torch.float32)
         except (RuntimeError, NotImplementedError) as error:  # out of memory, above all
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise Unmeasured(said) from error
@@ -132,7 +138,7 @@ class _Measuring:
             made = self._run(lambda *args: self.ours([*args]), flats)
             for i in self.states:
                 made[i] = eager[i] = truth[i]
-            return [_result(*three) for three in zip(eager, made, truth, strict=True)]
+            return [_result(*four) for four in zip(eager, made, truth, single, strict=True)]
         except torch.OutOfMemoryError as error:
             raise Unmeasured("there is not enough memory") from error
 
@@ -196,6 +202,17 @@ class _Exact(AsRecorded):
         return _wide(super().get_attr(target, args, kwargs))
 
 
+class _Single(AsRecorded):
+    """Each call of a graph of float64 in float32."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map(_narrow, (args, kwargs))
+        return pytree.tree_map(_narrow, target(*args, **kwargs))
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return _narrow(super().get_attr(target, args, kwargs))
+
+
 def _is_drawn(op: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in op.tags or op._schema.is_mutable
 
@@ -235,9 +252,9 @@ class _Result:
     count: int
 
 
-def _result(eager: Any, made: Any, truth: Any) -> _Result:
+def _result(eager: Any, made: Any, truth: Any, single: Any = None) -> _Result:
     """What is not a number on one of PyTorch's sides says nothing: arguments that are made up may
-    be out of a function's domain."""
+    be out of a function's domain. single: the same in float32, which tells the error of float64."""
     if not isinstance(eager, torch.Tensor):
         return _Result(Error(0.0, 0.0, 0.0, 1.0, made != eager), 1)
     if made.shape != eager.shape or made.dtype != eager.dtype:
@@ -247,9 +264,15 @@ def _result(eager: Any, made: Any, truth: Any) -> _Result:
         own, mine = (_part(v != truth) for v in (eager, made))
         return _Result(Error(0.0, 0.0, 0.0, 1.0, mine > 2 * own + OTHERS), eager.numel())
     known = ~(eager.isnan() | truth.isnan())
+    rough = single if eager.dtype is torch.float64 and isinstance(single, torch.Tensor) else None
     if not bool(known.all()):
         eager, made, truth = eager[known], made[known], truth[known]
-    return _Result(error_of(eager, made, truth), eager.numel())
+        rough = None if rough is None else rough[known]
+    error = error_of(eager, made, truth)
+    if rough is not None:
+        own = error_of(rough.to(truth.device, torch.float64), made, truth).eager
+        error.eager = max(error.eager, own * FINER**2)
+    return _Result(error, eager.numel())
 
 
 def _part(differs: torch.Tensor) -> float:
