@@ -8,6 +8,7 @@ import pytest
 from judge_paths import HERE, REFERENCES
 
 from refold.judge import Limits, judge
+from refold.judge.tests.lives.weights import LATE
 
 HEAD = '''"""{name}."""
 
@@ -307,3 +308,46 @@ def test_images_that_are_no_more_in_channels_last_are_told(tmp_path: Path) -> No
             "outputs of images in channels last lie otherwise in memory than the reference's"
             in verdict.assumptions
         ) is told
+
+
+_WEIGHED = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(10, 6)
+        self.register_buffer("weight", torch.rand(6) + 0.5)
+
+    def forward(self, x, labels):
+        {loss}
+
+
+def get_inputs():
+    return [torch.randn(16, 10), torch.randint(0, 6, (16,))]
+"""
+_LIBRARY = "return F.cross_entropy(self.linear(x), labels, self.weight)"
+_WRITTEN_OUT = """logs, w = F.log_softmax(self.linear(x), 1), self.weight[labels]
+        return -(logs.gather(1, labels[:, None])[:, 0] * w).sum() / w.sum()"""
+
+
+def test_what_no_write_changes_is_not_late(tmp_path: Path) -> None:
+    """Of one sample the weight of its class cancels: only the library's rounding moves with it."""
+    ref, cand = tmp_path / "ref.py", tmp_path / "cand.py"
+    ref.write_text(_WEIGHED.format(name="Model", loss=_LIBRARY))
+    cand.write_text(_WEIGHED.format(name="ModelNew", loss=_WRITTEN_OUT))
+    for secret in (1, 2, 3):
+        verdict = judge(
+            ref,
+            cand,
+            quick=True,
+            only="writes in between",
+            timing=False,
+            device="cpu",
+            secret=secret,
+        )
+        assert verdict.accepted, verdict.failures
+        assert LATE not in verdict.assumptions

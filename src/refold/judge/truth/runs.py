@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
-from refold.judge.draws.trees import inexact, tensors
+from refold.judge.draws.trees import differ, inexact, tensors
 from refold.judge.rule import compare
 from refold.judge.truth.copies import widen
 from refold.judge.truth.truth import Run
+
+_ROUNDINGS = 8.0
 
 
 def named(run: Run) -> dict[str, torch.Tensor]:
@@ -29,6 +31,20 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
     if not difference.numel():
         return 0.0, 0.0
     return float(difference.square().mean().sqrt()), float(difference.max())
+
+
+def moved(now: Any, before: Any) -> bool:
+    """Whether two trees of tensors lie further apart than a few roundings of their largest values:
+    where a function does not depend on what was written, its roundings still do."""
+    pairs = list(zip(tensors(now), tensors(before), strict=False))
+    if not all(a.shape == b.shape and a.dtype == b.dtype and inexact(a) for a, b in pairs):
+        return differ(now, before)
+    for a, b in pairs:
+        finite = b.abs()[torch.isfinite(b)]
+        least = _ROUNDINGS * torch.finfo(b.dtype).eps * float(finite.max() if len(finite) else 0.0)
+        if not torch.equal(a.isfinite(), b.isfinite()) or distance(a, b)[1] > least:
+            return True
+    return False
 
 
 def cotangent(output: torch.Tensor, seed: int) -> torch.Tensor | None:

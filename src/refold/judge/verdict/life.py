@@ -16,7 +16,7 @@ from refold.judge.draws.trees import differ, inexact
 from refold.judge.rule import beside, compare, luck, rows
 from refold.judge.truth import choices
 from refold.judge.truth.live import Lived, Living
-from refold.judge.truth.runs import distance
+from refold.judge.truth.runs import distance, moved
 from refold.judge.verdict import naming, narrow, otherwise
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status, Worst
@@ -105,7 +105,7 @@ def _stale(label: str, mine: Lived, theirs: Lived, instead: str | None) -> bool:
     before = there[: there.index(label)] if instead is None else [a for a in there if a == instead]
     got, value = mine.seen[label][1], theirs.seen[label][1]
     return any(
-        not differ(got, mine.seen[at][1]) and differ(value, theirs.seen[at][1])
+        not differ(got, mine.seen[at][1]) and moved(value, theirs.seen[at][1])
         for at in reversed(before)
     )
 
