@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 import pytest
@@ -148,8 +149,24 @@ def test_a_write_is_followed_one_call_late_and_told(fast, rows, monkeypatch, cap
         assert not caplog.records
 
 
+@contextlib.contextmanager
+def autocast():
+    """Of a GPU, and of the CPU, on which the emulator's tensors lie."""
+    kinds = ("cuda", "cpu")
+    try:
+        for kind in kinds:
+            torch.set_autocast_enabled(kind, True)
+        yield
+    finally:
+        for kind in kinds:
+            torch.set_autocast_enabled(kind, False)
+
+
 @pytest.mark.parametrize("calls", [1, 2])
-def test_a_call_of_the_original_looks_too(fast, calls, monkeypatch):
+@pytest.mark.parametrize(
+    ("within", "why"), [(torch.enable_grad, "gradients are"), (autocast, "autocast is")]
+)
+def test_a_call_of_the_original_looks_too(fast, calls, within, why, monkeypatch):
     """A write before calls that take the original is followed by the first fast call behind."""
     (namespace,) = twin.namespaces(fast)
     monkeypatch.setattr(namespace, "_refold_is_readable", lambda device: False)
@@ -161,9 +178,9 @@ def test_a_call_of_the_original_looks_too(fast, calls, monkeypatch):
             fast(x)
             write()
             for _ in range(calls):
-                with torch.enable_grad():  # of parameters that want gradients
+                with within():
                     fast(x)
-                assert "gradients are wanted" in (refold.status(fast).reason or "")
+                assert why in (refold.status(fast).reason or "")
             torch.testing.assert_close(fast(x), original(x), rtol=1e-3, atol=1e-3)
     fast.load_state_dict(before)
 
