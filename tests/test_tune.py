@@ -253,6 +253,24 @@ def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch,
     for schedule, text in built.items():
         assert is_among(text, schedule, mode)
     assert is_among(result.text, best, mode)
+    assert result.by_timing
+
+
+@pytest.mark.parametrize(("rows", "timed"), [(512, True), (2, False)])
+def test_times_choose_where_they_find_what_the_rule_says_too(rows, timed, tuned, monkeypatch):
+    """A suite's rows tell errors apart from facts where another run may choose otherwise."""
+
+    def time(candidates, sizes, build, dtype):
+        rule = default_schedule(WGMMA, *sizes, True)
+        return {s: 1.0 if s == rule else 2.0 for s in candidates}
+
+    monkeypatch.setattr(tune, "_time", time)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a device")
+    target, device = pipeline.target_for("cuda:sm_90", "ieee")
+    module, x = nn.Sequential(nn.Linear(4096, 256), nn.ReLU()), torch.randn(rows, 4096)
+    options = Options(measure=False, accuracy=False, tune=True)
+    result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
+    assert result.by_timing is timed
 
 
 def in_file(schedule: Schedule, mode: str) -> str:

@@ -36,7 +36,7 @@ from refold.planner import convolutions_of, to_tune, tuned
 from refold.rules import EXACT
 from refold.schedule import TILE_COSTS, Schedule, ScheduleChooser, kernels_of
 from refold.subclass import blank
-from refold.tune import Tuned
+from refold.tune import Tuned, is_timed
 from refold.tune_images import TunedImages, largest, measured, processor
 
 Progress = Callable[[str], None]
@@ -172,8 +172,8 @@ def written(
                 derivations = derived(device)
     if options.tune and target.device == "cuda":
         progress("timing ways to cut the products")
-        cut = tune(target, device, derivations, progress)
-        by_timing, derivations = by_timing or cut != derivations, cut
+        derivations, by_times = tune(target, device, derivations, progress)
+        by_timing = by_timing or by_times
     text = _emit(module, source, title, derivations, target)
     return Result(text, derivations, time.perf_counter() - start, 0.0, by_timing)
 
@@ -281,13 +281,14 @@ def tune(
     device: DeviceModel,
     derivations: Sequence[Derivation],
     progress: Progress = lambda text: None,
-) -> tuple[Derivation, ...]:
-    """The derivations, their products cut as timing on the current GPU says; see refold.tune.
+) -> tuple[tuple[Derivation, ...], bool]:
+    """The derivations, their products cut as timing on the current GPU says, and whether it may say
+    another thing of one of them the next time; see refold.tune.
 
     Where timing fails, out of memory above all, what is known is used.
     """
-    plans = [d.mode.plan for d in derivations if d.mode.plan is not None]
-    products = [p for plan in plans for p in to_tune(plan)]
+    products = [p for d in derivations if d.mode.plan is not None for p in to_tune(d.mode.plan)]
+    by_times = any(is_timed(device, *p) for p in products)
     kernels = kernels_of(device.device.features)
     tables: dict[str, Tuned] = {}
 
@@ -306,10 +307,8 @@ def tune(
     except RuntimeError as error:
         progress(f"products are cut by rule, because timing failed: {first_line(error)}")
     if not tables:
-        return tuple(derivations)
-    return _cut(
-        derivations, device, lambda rows, cols, depth, kind: tables[kind](rows, cols, depth)
-    )
+        return tuple(derivations), by_times
+    return _cut(derivations, device, lambda m, n, k, kind: tables[kind](m, n, k)), by_times
 
 
 def _cut(

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from refold import turns
+from refold.devices import DeviceModel
 from refold.measure import clock
 from refold.runtime.library import _refold_home, _refold_roots
 from refold.schedule import (
@@ -26,6 +27,7 @@ from refold.schedule import (
     Schedule,
     TileCost,
     default_schedule,
+    kernels_of,
     predicted,
     schedules,
 )
@@ -148,6 +150,14 @@ def likely(kernels: Kernels, sizes: Sizes, rs: bool, tile_cost: TileCost) -> lis
     costs = {s: predicted(s, *sizes, tile_cost) for s in schedules(kernels, rs)}
     least = min(costs.values())
     return [s for s in sorted(costs, key=lambda s: costs[s]) if costs[s] <= _WORTH_TIMING * least]
+
+
+def is_timed(device: DeviceModel, kind: str, sizes: Sizes) -> bool:
+    """Whether times choose among several schedules for a product of these sizes."""
+    kernels, rs = kernels_of(device.device.features), kind == "ieee"
+    if default_schedule(kernels, *sizes, rs, TILE_COSTS[kind]).plain:
+        return False
+    return len(likely(kernels, sizes, rs, TILE_COSTS[kind])) > 1
 
 
 def _time(
