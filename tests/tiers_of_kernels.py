@@ -12,6 +12,13 @@ from tiers_of_judge import Row
 WIDEST = torch.backends.cpu.get_cpu_capability()  # of the vectors that this processor has
 
 KERNELS: Mapping[str, Row] = {
+    "tests/emulator/test_judged.py::test_writes_are_followed": Row(
+        "Each is judged for half a minute; its parameters are pooled and packed, as others' are.",
+        ("s1_avgpool_gelu_max",),
+    ),
+    "tests/emulator/test_judged.py::test_kernels_that_look_at_nothing_are_caught": Row(
+        "It is judged once more; test_look.py has the same fault without a judge."
+    ),
     "tests/test_flat.py::test_a_long_row_of_places": Row(
         "Each is compiled for the emulator; one is transposed, of features that fill no tile, one"
         " has two phases along the width.",
