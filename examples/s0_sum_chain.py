@@ -4857,8 +4857,10 @@ def _refold_look_meanwhile(caches: dict[str, Any], file: Any) -> None:
     """Of a call that takes the original: let a kernel look at what is kept of the parameters, so
     that the next fast call knows of a write before this one."""
     for cache in list(caches.values()):
-        if cache.looked is None or cache.reason is not None or cache.stepped is not None:
-            continue  # nothing is kept, or all is compared anew
+        if cache.looked is None or cache.reason is not None:
+            continue  # nothing is kept
+        if cache.stepped is not None and (cache.stepped or cache.doubt != 2):
+            continue  # what an optimizer wrote, or all, is computed anew in any case
         if _refold_captures(cache.device):
             continue
         # not asked: `laid`, which says no under autocast; addresses are as they were

@@ -293,6 +293,37 @@ def test_what_one_mode_has_seen_the_others_know(monkeypatch, caplog):
             right()
 
 
+def test_a_call_of_the_original_looks_while_there_is_doubt(monkeypatch, caplog):
+    """Behind the first call of another mode all is computed anew, and anew by the call behind; a
+    write between these two, and a call of the original, hides nothing."""
+    torch.manual_seed(0)
+    module, x = Modes().eval(), torch.randn(8, 512)
+    target, device = pipeline.target_for("cuda:sm_80", "ieee")
+    options = Options(measure=False, accuracy=False)
+    result = pipeline.run(module, [x], "", "x", target, device, options)
+    fast = pipeline.bind_for_class(emulated(result.text), module)
+    (namespace,) = twin.namespaces(fast)
+    monkeypatch.setattr(namespace, "_refold_is_readable", lambda device: False)
+    fast.refold_refresh()
+    original = twin.original(fast)
+
+    def right():
+        torch.testing.assert_close(fast(x), original(x), rtol=1e-3, atol=1e-3)
+
+    with torch.no_grad(), at_once(fast):
+        for training in (False, True, False):  # the first call of a mode puts the other in doubt
+            fast.train(training)
+            right()
+        (cache,) = (c for _, mode, c in twin.caches_of(fast) if mode == "eval")
+        assert cache.doubt == 2
+        fast.fc.weight.data.mul_(1.5)
+        with autocast():
+            fast(x)
+        right()
+        late = [r for r in caplog.records if r.levelno == logging.ERROR]
+        assert not late, "no result was computed from old values"
+
+
 def test_what_one_program_has_seen_the_others_know(monkeypatch, caplog):
     """A twin has programs for several forms of calls, each with folds of its own."""
     torch.manual_seed(0)
