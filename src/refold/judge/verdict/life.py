@@ -189,7 +189,7 @@ class _Truth:
                 self.session.assumptions.add(self.life.shapes)
                 self.reshaped = True
                 return None
-            if self.life.dtypes and narrow.narrower(got, value):  # another type alone is stamped
+            if self.life.dtypes and narrow.rounded(got, value):  # another type alone is stamped
                 return f"{failed[0].reason}, of other values", None, False
             return failed[0].reason, None, True
         rough = self.unknown and self.session.usual().units > 1  # eager rounds, and has no bar

@@ -20,6 +20,12 @@ def narrower(got: Any, value: Any) -> bool:
     return any(a.dtype != b.dtype for a, b in both) and all(a.shape == b.shape for a, b in both)
 
 
+def rounded(got: Any, value: Any) -> bool:
+    """The same, of numbers that are no whole ones: to cut these off is no matter of rounding."""
+    floats = (inexact(t) for _, t in compare.leaves(got) if isinstance(t, torch.Tensor))
+    return narrower(got, value) and all(floats)
+
+
 def as_often(name: str, got: Any, value: Any, exact: Any) -> bool:
     """Whether an output of whole numbers differs from the truth about as often as eager's does.
     Where eager computes in 16 bits it rounds many otherwise than float64 would, and an honest
