@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from refold.judge import draws
-from refold.judge.draws.trees import differ
+from refold.judge.draws.trees import differ, tensors
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import begin, buffers, call, inputs, living, trained
 from refold.judge.verdict import life
@@ -14,7 +14,8 @@ from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.worker.steps import Step
 
-_SIZES = 12  # of calls between; of more a secret choice
+_SIZES = 12  # of calls between; of more the smallest, and a secret choice
+_SMALL = 4
 _STEPS = 3
 _LONG = 40
 
@@ -58,8 +59,11 @@ def _of_sizes(session: Session, names: list[str]) -> Iterator[Life]:
     """What a call of another size leaves in buffers, and what the usual one makes of it."""
     given, secret = session.inputs(), random.Random(session.secret)
     shaped = [one for one in draws.shapes(given, True, (), secret) if one[0] != "batch 0"]
-    if len(shaped) > _SIZES:
-        shaped = [shaped[i] for i in sorted(secret.sample(range(len(shaped)), _SIZES))]
+    if len(shaped) > _SIZES:  # the smallest are what state is longer than
+        sizes = [sum(t.numel() for t in tensors(given_so)) for _, given_so in shaped]
+        order = sorted(range(len(shaped)), key=sizes.__getitem__)
+        some = secret.sample(order[_SMALL:], _SIZES - _SMALL)
+        shaped = [shaped[i] for i in sorted(order[:_SMALL] + some)]
     for case, other in shaped:
         steps = [*begin(True), call("before"), call("of another size", "other")]
         steps += [{"do": "state", "names": names, "label": "buffers behind it"}, call("again")]
