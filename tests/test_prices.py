@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import torch
 
 from captures import captured_once, derived, drawn
 from launches import CountingTarget, started
@@ -145,6 +146,22 @@ def test_a_charge_is_near_the_price(family: Family, sample: Sample) -> None:
         # of what was searched: how a variance is computed is decided behind the search
         charge = charged(computed(done.graph), PlanPricer(device))
         assert charge <= 2 * plan_price(plan, device).seconds
+
+
+class Transposed(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x.mT, -1)
+
+
+def test_a_copy_of_what_is_transposed_answers_to_its_rate() -> None:
+    target, device = pipeline.target_for("cuda:sm_90", "ieee")
+    options, x = Options(measure=False, accuracy=False), torch.randn(64, 128, 256)
+    result = pipeline.run(Transposed().eval(), [x], "#", "x", target, device, options)
+    plan = next(m.plan for m in result.modes if m.plan is not None)
+    price = plan_price(plan, device).seconds
+    copied = 2 * 4 * x.numel() / device.bandwidth  # read and written
+    worse = plan_price(plan, slower(device, "crosses")).seconds
+    assert worse - price == pytest.approx((SLOWER - 1) * copied / device.crosses)
 
 
 WRONG: dict[str, tuple[str, Callable[[Pricing], Pricing]]] = {
