@@ -35,6 +35,7 @@ from refold.judge.wire.host import Host
 from refold.judge.wire.memory import Starved
 from refold.judge.wire.meter import METER
 from refold.judge.wire.outside import Outside
+from refold.judge.worker.leaves import state_of
 
 
 def judge(ref_path: Any, cand_path: Any, *args: Any, **options: Any) -> Verdict:
@@ -167,7 +168,7 @@ def judge_modules(
     own = {k: options.pop(k) for k in list(options) if k in words}
     given = positional(reference, args, options)
     names = [Path(f"<{type(m).__name__}>") for m in (reference, candidate)]
-    device = next((t.device for t in reference.state_dict().values()), torch.device("cpu")).type
+    device = next((t.device for t in state_of(reference).values()), torch.device("cpu")).type
     asks, how = asked(*names, in_memory=True, device=device, **{"quick": True, **own})
     request = _sealed(asks)
     taken = Given(reference, [_local(v) for v in given], request.seed)

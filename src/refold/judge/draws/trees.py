@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from refold.judge.wire import plain
+
 
 def inexact(t: torch.Tensor) -> bool:
     """Whether it holds rounded numbers."""
@@ -21,7 +23,8 @@ def tensors(tree: Any) -> list[torch.Tensor]:
         return [t for part in tree for t in tensors(part)]
     if isinstance(tree, dict):
         return [t for part in tree.values() for t in tensors(part)]
-    return []
+    held = plain.record(tree)
+    return tensors(held) if held else []
 
 
 def differ(a: Any, b: Any) -> bool:
@@ -43,6 +46,8 @@ def each(tree: Any, change: Any) -> Any:
         return type(tree)(each(v, change) for v in tree)
     if isinstance(tree, dict):
         return {k: each(v, change) for k, v in tree.items()}
+    if plain.record(tree) is not None:
+        return plain.refilled(tree, lambda v: each(v, change))
     return change(tree)
 
 

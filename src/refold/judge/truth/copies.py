@@ -134,6 +134,7 @@ def plainly(tree: Any, place: Place) -> Any:
             copy=True,
             memory_format=torch.contiguous_format,
         )
+    tree = plain.opened(tree)
     if isinstance(tree, tuple):
         return tuple(plainly(v, place) for v in tree)
     if isinstance(tree, list):

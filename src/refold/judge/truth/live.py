@@ -43,6 +43,7 @@ class Living:
 
     def __init__(self, oracle: Oracle, seed: int, random: bool) -> None:
         self.oracle, self.seed, self.random = oracle, seed, random
+        self._draws: tuple[Any, replay.Draws] | None = None  # of the life that was recorded last
 
     def eager(self, steps: Sequence[Step], states: States, inputs: Inputs) -> Lived:
         """The reference as it is. What a GPU would assert is told by the CPU, and is not tried."""
@@ -66,7 +67,7 @@ class Living:
 
     def exact(self, steps: Sequence[Step], states: States, inputs: Inputs) -> Lived:
         """In float64, with the random numbers that eager draws."""
-        return self._wide(steps, states, inputs)
+        return self._wide(steps, states, inputs, self._drawn(steps, states, inputs))
 
     def moved(
         self,
@@ -102,31 +103,41 @@ class Living:
         mode = replay.Rounded(rows.MOVED, draw) if doubles else None
         eps_of = torch.finfo(torch.float64 if doubles else torch.float32).eps
         step = rows.MOVED * (eps or units * eps_of)
+        # from moved tensors, which are wide, generators draw other numbers
+        drawn = self._drawn(steps, states, inputs)
         if still:
             mode = replay.Rounded(step / torch.finfo(torch.float64).eps, draw)
-            return self._wide(steps, states, inputs, mode)
+            return self._wide(steps, states, inputs, drawn, mode)
 
         def cotangents(t: torch.Tensor) -> torch.Tensor:
             return t * (1 + step * draw.like(t).double())
 
-        return self._wide(steps, move(dict(states)), move(dict(inputs)), mode, cotangents)
+        return self._wide(steps, move(dict(states)), move(dict(inputs)), drawn, mode, cotangents)
+
+    def _drawn(self, steps: Sequence[Step], states: States, inputs: Inputs) -> replay.Draws | None:
+        """What random operations give in eager's life; None where it draws nothing."""
+        if not self.random:
+            return None
+        life = (steps, states, inputs)
+        kept = self._draws
+        if kept is None or any(a is not b for a, b in zip(kept[0], life, strict=True)):
+            record = replay.Record()
+            self._run(steps, states, inputs, mode=record)
+            self._draws = kept = life, record.draws
+        return kept[1]
 
     def _wide(
         self,
         steps: Sequence[Step],
         states: States,
         inputs: Inputs,
+        drawn: replay.Draws | None,
         rounded: replay.Rounded | None = None,
         move: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> Lived:
-        draws: replay.Draws | None = None
-        if self.random:
-            record = replay.Record()
-            self._run(steps, states, inputs, mode=record)
-            draws = record.draws
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
-        mode = contextlib.nullcontext() if draws is None else replay.Replay(draws)
+        mode = contextlib.nullcontext() if drawn is None else replay.Replay(drawn)
         try:
             with replay.Widen(), rounded or contextlib.nullcontext():
                 return self._run(steps, states, inputs, True, mode, before, move)

@@ -44,7 +44,7 @@ from refold.judge.wire.meter import METER, size_of
 from refold.judge.wire.place import Place
 from refold.judge.worker import looks
 from refold.judge.worker.builds import Builds
-from refold.judge.worker.leaves import dense, other_generators, real, sparse
+from refold.judge.worker.leaves import dense, load, other_generators, real, sparse, state_of
 
 _SHARE = 1 / 8  # of the device's memory: what is kept of runs
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
@@ -71,8 +71,8 @@ class Oracle:
         self.training = self.model.training
         self._drew: dict[bool, bool] = {}  # by mode, whether runs draw random numbers
         self.writes: frozenset[str] = frozenset()  # parameters that a forward writes, see `first`
-        tensors = self.model.state_dict().values()
-        self.bytes = sum(t.numel() * t.element_size() for t in tensors)
+        held = state_of(self.model).values()
+        self.bytes = sum(t.numel() * t.element_size() for t in held)
         self._wide_kept: dict[int, tuple[Any, torch.Tensor]] = {}  # see `_wide_data`
         self.rehearsal: Rehearsal | None = None  # on a GPU, of calls that may end its use
 
@@ -84,11 +84,11 @@ class Oracle:
 
     def state(self) -> dict[str, torch.Tensor]:
         """A view of the current state, not a copy."""
-        return {k: v.detach() for k, v in self.model.state_dict().items()}
+        return {k: v.detach() for k, v in state_of(self.model).items()}
 
     def load(self, state: dict[str, torch.Tensor]) -> None:
         """Take a state."""
-        self.model.load_state_dict(state, strict=True)
+        load(self.model, state)
 
     def eager(
         self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import enum
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -47,8 +49,34 @@ def value(leaf: Any) -> Any:
     return leaf
 
 
+def record(tree: Any) -> dict[str, Any] | None:
+    """The fields that a data class's object has, by name; None of what is no such object, or is a
+    container besides, which is known by what it contains."""
+    if isinstance(tree, type | dict | list | tuple) or not hasattr(tree, "__dataclass_fields__"):
+        return None
+    return {f.name: getattr(tree, f.name) for f in fields(tree) if hasattr(tree, f.name)}
+
+
+def opened(tree: Any) -> Any:
+    """An object of a data class as a dict whose keys no dict has that a file gives: who has fields
+    is no dict. The class is not told: reference and candidate have each its own. Others as they
+    are."""
+    found = record(tree)
+    return tree if found is None else {Member("field", k): v for k, v in found.items()}
+
+
+def refilled(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """An object of a data class like the one that is given, each field changed."""
+    new = copy.copy(tree)
+    for name, held in (record(tree) or {}).items():
+        object.__setattr__(new, name, change(held))  # frozen ones, too
+    return new
+
+
 def key(given: Any) -> Any:
     """A dict's key as it is sent and compared."""
+    if isinstance(given, Member):
+        return given
     if isinstance(given, tuple):
         return tuple(key(v) for v in given)
     found = value(given)

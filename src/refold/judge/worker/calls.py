@@ -17,6 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from refold import contract
 from refold.judge import draws
+from refold.judge.wire import plain
 from refold.judge.worker import backward, environment, flags, guard, looks
 from refold.judge.worker.leaves import (
     copied,
@@ -251,7 +252,9 @@ def _viewed(tree: Tree) -> Tree:
         return tuple(_viewed(v) for v in tree)
     if isinstance(tree, list):
         return [_viewed(v) for v in tree]
-    return {k: _viewed(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
+    if isinstance(tree, dict):
+        return {k: _viewed(v) for k, v in tree.items()}
+    return tree if plain.record(tree) is None else plain.refilled(tree, _viewed)
 
 
 def held(model: nn.Module, inputs: list[Any], count: int, grad: bool) -> int:

@@ -20,11 +20,13 @@ from refold.judge.worker.builds import Builds
 from refold.judge.worker.calls import LARGE, Calls, trim
 from refold.judge.worker.leaves import (
     digest,
+    load,
     moved,
     parameters,
     place,
     registered,
     shape,
+    state_of,
     tied,
 )
 from refold.judge.worker.steps import Interpreter
@@ -138,7 +140,7 @@ class Worker(Calls):
         """The whole state, parameters and buffers alike."""
         # What lies in the modules counts, and is read first: `state_dict` may be the candidate's.
         lying = {k: v.detach().to("cpu", copy=True) for k, v in registered(self.model).items()}
-        told = self.model.state_dict().items()
+        told = state_of(self.model).items()
         return {k: lying[k] if k in lying else v.detach().cpu() for k, v in told}
 
     def do_load_state(self, state: dict[str, torch.Tensor], how: str) -> None:
@@ -150,7 +152,7 @@ class Worker(Calls):
                 for name, value in state.items():
                     own[name].copy_(value.to(self.device))
         else:
-            self.model.load_state_dict(state, strict=True, assign=how == "assign")
+            load(self.model, state, assign=how == "assign")
             self.model.to(self.device)
 
     def do_step(self, names: list[str], rate: float) -> None:

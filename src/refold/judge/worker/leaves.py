@@ -22,7 +22,8 @@ def leaves(tree: Tree) -> list[Any]:
         return [leaf for part in tree for leaf in leaves(part)]
     if isinstance(tree, dict):
         return [leaf for part in tree.values() for leaf in leaves(part)]
-    return [tree]
+    held = plain.record(tree)
+    return [tree] if held is None else leaves(held)
 
 
 def tensors(tree: Tree) -> list[torch.Tensor]:
@@ -91,6 +92,7 @@ def copied(tree: Tree) -> Tree:
             if copy.is_cuda:
                 torch.cuda.current_stream(copy.device).synchronize()  # what fails does so here
             return copy
+    tree = plain.opened(tree)
     if isinstance(tree, tuple):
         return tuple(copied(v) for v in tree)
     if isinstance(tree, list):
@@ -185,8 +187,23 @@ def tied(model: torch.nn.Module) -> list[list[str]]:
     return sorted(sorted(group) for group in names.values() if len(group) > 1)
 
 
-def shape(value: torch.Tensor) -> list[Any]:
-    """Sizes and dtype."""
+def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of a module's state, without what `get_extra_state` adds to it."""
+    return {k: v for k, v in module.state_dict().items() if isinstance(v, torch.Tensor)}
+
+
+def load(
+    module: torch.nn.Module, state: dict[str, Any], strict: bool = True, assign: bool = False
+) -> Any:
+    """``load_state_dict`` of tensors; what else a module's state has it is given as it has it."""
+    own = {k: v for k, v in module.state_dict().items() if not isinstance(v, torch.Tensor)}
+    return module.load_state_dict({**own, **state}, strict=strict, assign=assign)
+
+
+def shape(value: Any) -> list[Any]:
+    """Sizes and dtype; of what is no tensor its type."""
+    if not isinstance(value, torch.Tensor):
+        return [[], type(value).__qualname__]
     return [list(value.shape), str(value.dtype).removeprefix("torch.")]
 
 

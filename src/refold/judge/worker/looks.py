@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from refold.judge.worker import structure
-from refold.judge.worker.leaves import copied, digest, registered, tensors
+from refold.judge.worker.leaves import copied, digest, load, registered, tensors
 from refold.judge.worker.values import scaled, wide
 
 Tree = Any
@@ -207,7 +207,7 @@ class Looks:
         }
         self._see(label, FACT, names)
         given = self._cast(self.states[state])
-        outer.load_state_dict({f"1.{k}": v.clone() for k, v in given.items()}, strict=True)
+        load(outer, {f"1.{k}": v.clone() for k, v in given.items()})
 
     def hook(self, kind: str, replace: bool = False, model: str = "a", path: str = "") -> None:
         """A hook on the module, or on a part, that counts its calls, or replaces what it sees."""

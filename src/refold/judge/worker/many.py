@@ -19,7 +19,7 @@ from torch import nn
 
 from refold.contract import seed_everything
 from refold.judge.worker import backward, writes
-from refold.judge.worker.leaves import copied, registered, tensors
+from refold.judge.worker.leaves import copied, load, registered, tensors
 from refold.judge.worker.looks import FACT, GRADS, OUTPUT, Missing
 from refold.judge.worker.turns import meetings
 
@@ -246,7 +246,7 @@ class Many:
         with torch.no_grad():
             for tensor in registered(module).values():
                 tensor.fill_(float("nan") if tensor.is_floating_point() else 0)
-        module.load_state_dict(self._cast(self.states[state]), strict=True)
+        load(module, self._cast(self.states[state]))
 
     def share(self, model: str = "a") -> None:
         """Weights move to memory that processes share; the tensors are the same."""

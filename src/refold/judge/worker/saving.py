@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from refold.judge.worker import looks
+from refold.judge.worker.leaves import load
 from refold.judge.worker.looks import FACT, OUTPUT
 
 _STATE_HOOKS = (
@@ -32,13 +33,13 @@ class Saving(looks.Looks):
     def load(self, state: str, model: str = "a", assign: bool = False) -> None:
         """``load_state_dict``."""
         given = {k: v.clone().to(self.device) for k, v in self._cast(self.states[state]).items()}
-        self.models[model].load_state_dict(given, strict=True, assign=assign)
+        load(self.models[model], given, assign=assign)
 
     def own(self, state: str, label: str, model: str = "a") -> None:
         """``load_state_dict(assign=True)``; which names have the given tensors' memory from then on
         is seen, others may have it, too."""
         given = {k: v.clone().to(self.device) for k, v in self._cast(self.states[state]).items()}
-        self.models[model].load_state_dict(given, strict=True, assign=True)
+        load(self.models[model], given, assign=True)
         held = self.models[model].state_dict()
         found = [k for k, v in given.items() if held[k].data_ptr() == v.data_ptr() != 0]
         self._see(label, looks.LEAST, found)
@@ -69,7 +70,7 @@ class Saving(looks.Looks):
                 given[name] = torch.zeros((*given[name].shape, 2), device=self.device)
             refused = False
             try:
-                copy.deepcopy(self.models[model]).load_state_dict(given, strict=True)
+                load(copy.deepcopy(self.models[model]), given)
             except Exception:
                 refused = True
             self._see(f"{label}: {kind}", FACT, refused)
@@ -95,7 +96,7 @@ class Saving(looks.Looks):
         names = [*module.state_dict(), *(n for n, _ in module.named_parameters())]
         del module.refold_added
         given = {k: v.clone().to(self.device) for k, v in self._cast(self.states[state]).items()}
-        module.load_state_dict(given, strict=True)
+        load(module, given)
         for handle in handles:
             if handle is not None:
                 handle.remove()
@@ -104,7 +105,8 @@ class Saving(looks.Looks):
 
     def save(self, name: str, model: str = "a") -> None:
         """Keep a copy of the state, as a checkpoint does."""
-        self.saved[name] = {k: v.clone() for k, v in self.models[model].state_dict().items()}
+        held = self.models[model].state_dict().items()
+        self.saved[name] = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in held}
 
     def restore(self, name: str, model: str = "a") -> None:
         """Load what was saved."""

@@ -33,7 +33,7 @@ from refold.judge.worker import (
     values,
     writes,
 )
-from refold.judge.worker.leaves import copied, same, tensors
+from refold.judge.worker.leaves import copied, load, same, tensors
 from refold.judge.worker.looks import FACT, GRADS, MOST, OUTPUT, SWITCHES, WRITTEN, Missing
 from refold.judge.worker.settings import Setters
 from refold.judge.worker.values import fresh
@@ -122,7 +122,7 @@ class Interpreter(saving.Saving, Setters, many.Many):
             self.on_build(made)
         self.models[model] = made
         if state:
-            made.load_state_dict(self._cast(self.states[state]), strict=True)
+            load(made, self._cast(self.states[state]))
         self._identify(model)
 
     def clone(self, to: str, model: str = "a", deep: bool = True) -> None:

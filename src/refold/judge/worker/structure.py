@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from refold.judge.wire import plain
+
 
 class Unfit(LookupError):
     """The part is none that can be changed in this way."""
@@ -139,7 +141,7 @@ def _scaled(value: Any) -> Any:
         return value * 2 if value.is_floating_point() else value
     if isinstance(value, list | tuple):
         return type(value)([_scaled(v) for v in value])
-    return value
+    return value if plain.record(value) is None else plain.refilled(value, _scaled)
 
 
 def _hooked(module: nn.Module, path: str, _: str) -> None:

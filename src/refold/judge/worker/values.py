@@ -11,6 +11,7 @@ from torch import nn
 from refold.judge import draws
 from refold.judge.draws.layouts import otherwise_laid
 from refold.judge.wire import frames
+from refold.judge.wire.plain import record, refilled
 from refold.judge.worker.leaves import tensors
 
 Tree = Any
@@ -94,4 +95,4 @@ def scaled(tree: Tree) -> Tree:
         return type(tree)([scaled(v) for v in tree])
     if isinstance(tree, dict):
         return {k: scaled(v) for k, v in tree.items()}
-    return tree
+    return tree if record(tree) is None else refilled(tree, scaled)

@@ -202,19 +202,25 @@ def refused(session: Session) -> Iterator[Life]:
 
             other = [draws.every(v, change) for v in given]
             case = f"input {i} of width {new}"
-            steps = [*begin(), {"do": "refuse", "inputs": "other", "label": _REFUSED}]
-            one = Life(case, tuple(steps), {"other": other}, status=Status.WRONG_CONTRACT)
+            made = {"x0": given, "other": other}
+            one = Life(case, _behind_calls(), made, status=Status.WRONG_CONTRACT)
             if life.eager(session, one).seen.get(_REFUSED, ("", False))[1]:
                 yield replace(one, stamps=_padded(session, i, t, new))
     for dtype in (torch.float64, torch.float16, torch.int32):
         other = draws.mapped(given, lambda t, d=dtype: t.to(d) if t.dtype is torch.float32 else t)
-        steps = [*begin(), {"do": "refuse", "inputs": "other", "label": _REFUSED}]
         stamps = {_REFUSED: "inputs of dtypes that the reference refuses are taken"}
         case = f"inputs of {str(dtype).removeprefix('torch.')}"
-        one = Life(case, tuple(steps), {"other": other}, stamps=stamps)
+        one = Life(case, _behind_calls(), {"x0": given, "other": other}, stamps=stamps)
         if life.eager(session, one).seen.get(_REFUSED, ("", False))[1]:
             yield one
     yield from _beyond(session)
+
+
+def _behind_calls(train: bool | None = None) -> tuple[Step, ...]:
+    """A call that the reference refuses, behind one that it answers: whoever has an answer may give
+    it once more."""
+    refused: Step = {"do": "refuse", "inputs": "other", "label": _REFUSED}
+    return (*begin(train), call("first"), refused)
 
 
 def _beyond(session: Session) -> Iterator[Life]:
@@ -235,10 +241,10 @@ def _beyond(session: Session) -> Iterator[Life]:
         cases["indices out of range"] = draws.every(given, beyond)
     for case, other in cases.items():
         for train in (True, False):
-            steps = [*begin(train), {"do": "refuse", "inputs": "other", "label": _REFUSED}]
             stamps = {_REFUSED: f"{case}, where the reference refuses that: it is taken"}
             where = f"{case}, in {'train' if train else 'eval'} mode"
-            one = Life(where, tuple(steps), {"other": other}, stamps=stamps)
+            made = {"x0": given, "other": other}
+            one = Life(where, _behind_calls(train), made, stamps=stamps)
             if life.eager(session, one).seen.get(_REFUSED, ("", False))[1]:
                 yield one
 

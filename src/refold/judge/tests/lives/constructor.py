@@ -17,6 +17,7 @@ from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
+from refold.judge.worker.leaves import state_of
 
 _NUMBERS = 16
 _NONE = (0, 0)
@@ -95,8 +96,8 @@ def _varied(session: Session) -> Iterator[Life]:
             model = session.reference.make(session.seed, given)
         except Exception:  # no such module
             continue
-        built += sum(v.numel() * v.element_size() for v in model.state_dict().values())
-        held = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
+        built += sum(v.numel() * v.element_size() for v in state_of(model).values())
+        held = {k: v.detach().cpu().clone() for k, v in state_of(model).items()}
         state = draws.perturbed(held, session.seed + 31)
         steps = [{"do": "build", "state": "other", "init": given}, call("y"), call("again", "x1")]
         for fit in _fitting(inputs(session), size):

@@ -45,8 +45,8 @@ def _modes(session: Session) -> Iterator[Life]:
         yield Life(f"{path}.training = False", tuple(steps), inputs(session, 1))
 
 
-def _numbers(session: Session) -> Iterator[Life]:
-    names = buffers(session)
+def numbers(session: Session) -> list[tuple[str, str, Any]]:
+    """Parts, their numbers by name, and other values for these; at most `MANY`."""
     found: list[tuple[str, str, Any]] = []
     for path, part in session.oracle.model.named_modules():
         for name, value in vars(part).items():
@@ -62,7 +62,12 @@ def _numbers(session: Session) -> Iterator[Life]:
                     found += [(path, name, 1.0), (path, name, 0.0)]
         if path and getattr(part, "momentum", None) is not None:
             found.append((path, "momentum", None))
-    for path, name, value in found[:MANY]:
+    return found[:MANY]
+
+
+def _numbers(session: Session) -> Iterator[Life]:
+    names = buffers(session)
+    for path, name, value in numbers(session):
         steps = [*begin(False), call("eval first"), {"do": "mode", "train": True}, call("train")]
         steps += [{"do": "attribute", "path": path, "name": name, "value": value}]
         steps += [call("train after", "x1"), {"do": "state", "names": names, "label": "buffers"}]

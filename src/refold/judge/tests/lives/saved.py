@@ -9,6 +9,7 @@ import torch
 
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living
+from refold.judge.tests.lives.parts import numbers
 from refold.judge.truth.live import Lived
 from refold.judge.verdict import alongside, life
 from refold.judge.verdict.life import Life
@@ -69,12 +70,30 @@ def _states(session: Session) -> Iterator[Life]:
         steps = [*begin(False), call("first"), {"do": "load", "state": word}, call("loaded")]
         given = {"own": {word: other}, "status": Status.STALE_WEIGHTS}
         yield Life(f"a state of {word}", tuple(steps), inputs(session, 1), **given)  # type: ignore[arg-type]
+    yield from _taken_along(session)
     floats = floating(session)
     if floats:
         steps = [*begin(False), call("first")]
         for name in floats[:2]:
             steps += [{"do": "write_state", "name": name, "factor": 1.25}, call(f"after {name}")]
         case = "what state_dict gives is written to"
+        yield Life(case, tuple(steps), inputs(session, 1), status=Status.STALE_WEIGHTS)
+
+
+def _taken_along(session: Session) -> Iterator[Life]:
+    """Numbers that a state has beside tensors: changed, and put back by a state that was saved."""
+    told = session.oracle.model.state_dict().values()
+    if all(isinstance(v, torch.Tensor) for v in told):
+        return
+    for path, name, value in numbers(session):
+        steps = [*begin(False), call("as built"), {"do": "save", "name": "before"}]
+        steps += [{"do": "attribute", "path": path, "name": name, "value": value}]
+        steps += [call("changed"), {"do": "save", "name": "behind"}]
+        for label in ("before", "behind"):
+            steps += [{"do": "restore", "name": label}, call(f"with the state {label} the change")]
+        steps += [{"do": "build", "state": ""}, {"do": "restore", "name": "behind"}]
+        steps += [{"do": "mode", "train": False}, call("another module with that state")]
+        case = f"a state that has {path}.{name}".replace(" .", " ")
         yield Life(case, tuple(steps), inputs(session, 1), status=Status.STALE_WEIGHTS)
 
 
@@ -139,7 +158,8 @@ TESTS: tuple[Test, ...] = (
         "states",
         "states that load though they do not fit, or reset what they do not name, or in one type",
         "A state in part, assigned, of float64, of bfloat16; states that do not fit; writes to "
-        "what state_dict gives; hooks of states are called, and parts that are added are in them.",
+        "what state_dict gives; hooks of states are called, and parts that are added are in them; "
+        "numbers that a state has.",
         _states,
         14,
         lives=7,

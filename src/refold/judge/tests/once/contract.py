@@ -15,7 +15,7 @@ from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import INITIAL, PERTURBED
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Raised
-from refold.judge.worker.leaves import parameters, tied
+from refold.judge.worker.leaves import parameters, shape, tied
 
 _DRAWN = 16 << 20  # bytes of a state that is compared as the constructor leaves it
 _CLOSE = 1e-3  # of a tensor's size: another order of a decomposition does not make other weights
@@ -72,8 +72,8 @@ def names(session: Session) -> Iterator[Failure]:
     described = session.info
     model = session.oracle.model
     wanted: dict[str, dict[str, Any]] = {
-        "state": {k: _spec(v) for k, v in model.state_dict().items()},
-        "parameters": {k: [*_spec(v), v.requires_grad] for k, v in parameters(model).items()},
+        "state": {k: shape(v) for k, v in model.state_dict().items()},
+        "parameters": {k: [*shape(v), v.requires_grad] for k, v in parameters(model).items()},
     }
     if described.get("tied") != tied(model):
         detail = f"expected {tied(model)} to be one and the same, came {described.get('tied')}"
@@ -119,10 +119,6 @@ def stale_or_wrong(
     for failure in found:
         kind = Status.STALE_WEIGHTS if is_stale else failure.status
         yield session.fail(kind, failure.case, failure.detail, failure.worst)
-
-
-def _spec(value: Any) -> list[Any]:
-    return [list(value.shape), str(value.dtype).removeprefix("torch.")]
 
 
 TEST = Test(

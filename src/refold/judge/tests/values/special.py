@@ -150,6 +150,12 @@ def _from_zero(t: torch.Tensor, g: torch.Generator) -> torch.Tensor:
     return t if high < 1 else (torch.arange(t.numel()) % (high + 1)).reshape(t.shape).to(t.dtype)
 
 
+def _few(t: torch.Tensor, g: torch.Generator) -> torch.Tensor:
+    """Three of its own, each many times, beside one another: pairs of indices repeat, too."""
+    own = t.reshape(-1)[:: max(1, t.numel() // 3)][:3]
+    return own[torch.randint(len(own), t.shape, generator=g)]
+
+
 # whole numbers that stay between the least and the largest: indices stay ones
 INTEGERS: tuple[tuple[str, Change], ...] = (
     ("integers all alike", lambda t, _: t.reshape(-1)[:1].expand(t.shape).clone()),
@@ -157,6 +163,7 @@ INTEGERS: tuple[tuple[str, Change], ...] = (
     ("integers that descend", lambda t, _: t.sort(-1, descending=True).values if t.dim() else t),
     ("consecutive integers", _consecutive),
     ("consecutive integers from zero", _from_zero),
+    ("three integers, again and again", _few),
 )
 
 
@@ -235,10 +242,10 @@ TESTS: tuple[Test, ...] = (
     living(
         "special integers",
         "paths for indices of a special form",
-        "Integers all alike, ascending, descending, consecutive; in eval mode and with gradients, "
-        "too.",
+        "Integers all alike, of three values, ascending, descending, consecutive; in eval mode and "
+        "with gradients, too.",
         _whole_numbers,
-        30,
-        lives=15,
+        36,
+        lives=18,
     ),
 )
