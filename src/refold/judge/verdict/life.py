@@ -6,7 +6,7 @@ candidate raises, that is a limitation which the verdict tells, unless the life 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,6 +64,8 @@ class Life:
     quiet: bool = (
         False  # a raise is noted, not stamped: of what nearly every fused module raises at
     )
+    # whether the reference's gradients are others beside this point: else no stamp excuses them
+    turns: Callable[[], bool] | None = None
     still: bool = False  # inputs stand where the function turns: nothing moves them
     built: bool = False  # each of the candidate's modules by its constructor: none is a copy
     apart: bool = False  # no call depends on those before: float64 makes those alone that are asked
@@ -88,7 +90,8 @@ def compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Iterat
             return  # gradients of other outputs are others
         if wrong is None:
             continue
-        if label in life.stamps and shown.excused(label, mine.seen[label][1]):
+        firm = kind == GRADS and life.turns is not None and not life.turns()
+        if label in life.stamps and not firm and shown.excused(label, mine.seen[label][1]):
             session.assumptions.add(life.stamps[label])
             continue
         reason, worst, structural = wrong

@@ -62,7 +62,7 @@ def status(session: Session, life: Life, label: str, kind: str, structural: bool
         return Status.WRONG_NUMERICS
     if life.status is not Status.WRONG_MODE and label == _shown(life, _BEGINS):
         return Status.WRONG_NUMERICS
-    if life.status in _ACCUSES and label == _shown(life, _GOES_BACK):
+    if life.status in _ACCUSES and (label == _shown(life, _GOES_BACK) or _computed(life, label)):
         return value(session, Status.WRONG_MODE)
     return value(session, life.status)
 
@@ -76,6 +76,11 @@ def _written(life: Life, label: str) -> bool:
         if step["do"] == "threads" and label.startswith(f"{step['label']}, thread "):
             return False
     return True
+
+
+def _computed(life: Life, label: str) -> bool:
+    """Whether what is wrong are gradients as a backward gave them: nobody has changed them yet."""
+    return any(s["do"] == "slopes" and s["label"] == label for s in life.steps)
 
 
 def _shown(life: Life, before: tuple[str, ...]) -> str:

@@ -3,18 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import torch
 
 from refold.judge import draws
+from refold.judge.draws.noise import Noise
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import begin, call, living, trained
+from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.worker.steps import Step
 
 _WIDE, _FAR, _PEAK = 4.0, (64.0, 1024.0), 200.0
+_BESIDE = 2.0**-10, 2.0**-15  # of a value: how far beside it
+_ROUNDED = 2.0**-14  # of gradients: what differs by rounding alone
 KINKS = "gradients where inputs or weights are zero are others: functions may have kinks there"
+
+
+def turning(session: Session, one: Life, label: str) -> Life:
+    """The life, whose stamp of gradients holds where the function has a kink: where the reference's
+    gradients beside its states and inputs are others, however near. A function that is smooth
+    there has one gradient, zeros or not."""
+
+    def turns() -> bool:
+        here = life.eager(session, one).seen[label][1]
+        for seed in (session.seed + 61, session.seed + 62):
+            far, near = (_gradients_beside(session, one, label, seed, step) for step in _BESIDE)
+            if far is None or near is None or _jumps(here, far, near):
+                return True
+        return False
+
+    return replace(one, turns=turns)
+
+
+def _gradients_beside(
+    session: Session, one: Life, label: str, seed: int, step: float
+) -> dict[str, Any] | None:
+    """The reference's, where states and inputs are moved by about this part of themselves, and
+    zeros by this part of the others."""
+    noise = Noise(seed)
+
+    def moved(t: torch.Tensor) -> torch.Tensor:
+        if not t.is_floating_point() or not t.numel():
+            return t
+        size = float(t.abs().mean()) or 1.0
+        by = step * noise.like(t)
+        return torch.where(t == 0, size * by, t * (1 + by)).to(t.dtype)
+
+    states = {n: draws.every(dict(s), moved) for n, s in life.states_of(session, one).items()}
+    given = {n: draws.every(v, moved) for n, v in one.inputs.items()}
+    seen = life.eager(session, replace(one, inputs=given, own=states)).seen
+    found: dict[str, Any] | None = seen[label][1] if label in seen else None
+    return found
+
+
+def _jumps(here: dict[str, Any], far: dict[str, Any], near: dict[str, Any]) -> bool:
+    """Whether gradients by name differ from those beside them, and do not come nearer."""
+    for name, value in here.items():
+        if not isinstance(value, torch.Tensor) or not value.numel():
+            continue
+        if not all(isinstance(found.get(name), torch.Tensor) for found in (far, near)):
+            return True
+        scale = float(value.abs().max())
+        first, second = (float((f[name].double() - value).abs().max()) for f in (far, near))
+        if not (second <= _ROUNDED * scale or second <= first / 8):
+            return True
+    return False
 
 
 def _peaked(t: torch.Tensor) -> torch.Tensor:
@@ -52,7 +109,8 @@ def _gradients(session: Session) -> Iterator[Life]:
     yield Life(f"inputs x {_WIDE:g}", (*back, numbers, grads), {"x0": wide})
     zeros = draws.valued(given, _zeros)
     stamps = {"gradients": KINKS}
-    yield Life("zeros among the inputs", (*back, numbers, grads), {"x0": zeros}, stamps=stamps)
+    one = Life("zeros among the inputs", (*back, numbers, grads), {"x0": zeros}, stamps=stamps)
+    yield turning(session, one, "gradients")
 
 
 TESTS: tuple[Test, ...] = (

@@ -135,7 +135,9 @@ def _elsewhere(session: Session) -> Iterator[Failure]:
         return
     session.cases += 1
     for failure in life.compared(session, whole, Lived.of(loaded), theirs):
-        yield replace(failure, status=session.named(Status.STALE_WEIGHTS))
+        told = failure.status in (Status.MUTATES, Status.WRONG_CONTRACT)
+        stale = session.named(Status.STALE_WEIGHTS)
+        yield failure if told else replace(failure, status=stale)
 
 
 TESTS: tuple[Test, ...] = (

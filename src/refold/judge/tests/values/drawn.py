@@ -24,6 +24,7 @@ _FAR = (1e-30, 1e-24, 1e-12, 1e-6, 1e4, 1e6, 1e9, 1e19, 1e25)
 _SQUARES = 1e18  # above it, and below its reciprocal, float32 has no such square
 _LARGE = (1e4, 1e6, 1e8)
 _LARGER = 64.0
+_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _ROOM = 1 << 30  # bytes that a call may take because of the integers that it is given
 BEYOND = "outputs out of their type's range: other NaN and infinity beside them"
 _POWER = 2.0**-10  # of a row's scale: where eager errs by more, it has lost the values
@@ -192,12 +193,24 @@ def _ids(session: Session) -> Iterator[Failure]:
         if all(a is b for a, b in zip(tensors(other), tensors(given), strict=True)):
             continue
         name = str(dtype).removeprefix("torch.")
-        for failure in session.check(f"as {name}", other, limit=True):
-            if failure.status is Status.WRONG_CONTRACT:
-                text = "integers of other types than the file's come out in another type"
-                session.assumptions.add(text)
-            else:
-                yield failure
+        yield from _typed(session, f"as {name}", other)
+        if dtype is torch.int64:  # values that the file's type has not
+            for value in (-1, 1000):
+                more = draws.every(other, fifth(value))
+                if _in_bounds(session, more):
+                    yield from _typed(session, f"as {name}, each fifth {value}", more)
+    # numbers that a table of all integers has not, where the reference computes with them
+    halves = draws.every(given, lambda t: t + 0.5 if t.dtype in _WHOLE else t)
+    yield from _typed(session, "as float32, with halves", halves)
+
+
+def _typed(session: Session, case: str, given: list[Any]) -> Iterator[Failure]:
+    for failure in session.check(case, given, limit=True):
+        if failure.status is Status.WRONG_CONTRACT:
+            text = "integers of other types than the file's come out in another type"
+            session.assumptions.add(text)
+        else:
+            yield failure
 
 
 def _in_bounds(session: Session, given: list[Any]) -> bool:
@@ -328,9 +341,10 @@ TESTS: tuple[Test, ...] = (
     Test(
         "far ids",
         "indices cut to 32 bits, or of one type, special indices ignored",
-        "Integers far away, negative, at the ends of their type and in other types, where taken.",
+        "Integers far away, negative, at the ends of their type, in other types and halves between "
+        "them, where taken.",
         _ids,
-        calls=12,
+        calls=15,
     ),
     Test(
         "masks",

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from refold.judge import draws
+from refold.judge.tests.backward.far import KINKS, turning
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import begin, call, constants, living, trained
 from refold.judge.verdict.life import Life
@@ -180,11 +181,28 @@ def _whole_numbers(session: Session) -> Iterator[Life]:
         changed = {"x0": draws.every(given, lambda t, c=change: c(t, generator) if kind(t) else t)}
         # what others of that shape have left behind counts, too
         yield from _either(session, case, {**changed, "before": given}, before=True)
-        if names := trained(session):
-            steps: list[Step] = [*begin(), call("y", grad=True, see=False)]
-            steps += [{"do": "backward", "of": "y"}]
-            steps += [{"do": "grads", "names": names, "label": "gradients", "of": "y"}]
-            yield Life(f"{case}, with gradients", tuple(steps), changed)
+        if trained(session):
+            yield _with_gradients(session, case, changed)
+
+
+def _with_gradients(
+    session: Session, case: str, given: dict[str, list[Any]], kinks: bool = False
+) -> Life:
+    """Gradients there; ``kinks``: the inputs stand where the function may turn."""
+    steps: list[Step] = [*begin(), call("y", grad=True, want=kinks, see=False)]
+    steps += [{"do": "backward", "of": "y"}]
+    if kinks:
+        number: Step = {
+            "do": "finite",
+            "names": trained(session),
+            "of": "y",
+            "label": "finite ones",
+        }
+        steps.append(number)
+    label = "gradients"
+    steps += [{"do": "grads", "names": trained(session), "label": label, "of": "y"}]
+    one = Life(f"{case}, with gradients", tuple(steps), given)
+    return turning(session, replace(one, stamps={label: KINKS}), label) if kinks else one
 
 
 def _either(
@@ -224,6 +242,8 @@ def _special(session: Session) -> Iterator[Life]:
         changed = {"x0": draws.valued(given, lambda t, c=change: c(t, generator).to(t.dtype))}
         for one in _either(session, case, changed):
             yield replace(one, still=i >= len(FORMS))
+        if i in (0, *range(len(FORMS), len(forms))):
+            yield _with_gradients(session, case, changed, kinks=True)
     if equal := _equal(given):
         yield from _either(session, "several inputs of the same values", {"x0": equal})
 
@@ -234,10 +254,10 @@ TESTS: tuple[Test, ...] = (
         "paths for inputs of a special form",
         "Constant, sparse, whole, sorted, repeated inputs, of few values, of numbers of the "
         "reference's text, of its own tensors' values and rows, several that are equal; in eval "
-        "mode, too.",
+        "mode and, some, with gradients, too.",
         _special,
-        40,
-        lives=34,
+        44,
+        lives=38,
     ),
     living(
         "special integers",

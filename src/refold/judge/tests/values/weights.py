@@ -10,7 +10,7 @@ import torch
 
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import beside, compare
-from refold.judge.tests.backward.far import KINKS
+from refold.judge.tests.backward.far import KINKS, turning
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
 from refold.judge.tests.once.hostile import LARGE, ZEROS
@@ -209,7 +209,8 @@ def _special(session: Session) -> Iterator[Life]:
         kinks = case not in small and any(v.dim() > 1 for v in other.values())
         stamps = {"gradients": KINKS} if kinks else {}
         given = inputs(session, 1)
-        yield Life(case, tuple(steps), given, (), Status.WRONG_MODE, own=state, stamps=stamps)
+        one = Life(case, tuple(steps), given, (), Status.WRONG_MODE, own=state, stamps=stamps)
+        yield turning(session, one, "gradients") if kinks else one
 
 
 TESTS: tuple[Test, ...] = (
