@@ -24,7 +24,7 @@ from refold.judge.draws.layouts import (
     slices,
     twice,
 )
-from refold.judge.draws.states import lattice, perturbed, rolled, signed
+from refold.judge.draws.states import brief, lattice, perturbed, rolled, signed
 from refold.judge.draws.trees import (
     all_finite,
     every,
@@ -47,6 +47,7 @@ __all__ = [
     "alone",
     "axes",
     "bedded",
+    "brief",
     "dimensions",
     "every",
     "firsts",

@@ -100,12 +100,18 @@ def _exchanged(
     first: list[tuple[int, int]],
     groups: list[tuple[str, list[tuple[int, int]], int]],
 ) -> Iterator[tuple[str, list[Any]]]:
-    """As many samples as another axis is long, which is as long as there were samples: tables that
-    are known by their number of elements are as long as before."""
+    """As many samples as another axis is long, which is as long as there were samples, and two axes
+    of one tensor alike: tables that are known by their number of elements are as long as before."""
     for name, dims, size in groups[:_TENSORS]:
         if size != batch and batch and not set(dims) & set(first):
             fewer = resized(inputs, batch, size, iter(first))
             yield f"the batch and {name} exchanged", resized(fewer, size, batch, iter(dims))
+    single = [(dims[0], size) for _, dims, size in groups if len(dims) == 1]
+    pairs = [(a, b) for a, b in itertools.combinations(single, 2) if a[0][0] == b[0][0]]
+    for (one, old), (two, new) in [p for p in pairs if p[0][1] != p[1][1]][:_TENSORS]:
+        other = resized(inputs, old, new, iter([one]))
+        case = f"input {one[0]} dims {one[1]} and {two[1]} exchanged"
+        yield case, resized(other, new, old, iter([two]))
 
 
 def dimensions(inputs: list[Any]) -> Iterator[tuple[str, list[tuple[int, int]], int]]:

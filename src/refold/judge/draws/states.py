@@ -29,6 +29,17 @@ def perturbed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tens
     return result
 
 
+def brief(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Each floating value the power of two that is next to it, on the CPU."""
+
+    def next_to(t: torch.Tensor) -> torch.Tensor:
+        power = torch.exp2(t.abs().double().log2().round())
+        new = torch.copysign(power, t.double()).to(t.dtype)
+        return torch.where(torch.isfinite(t) & torch.isfinite(new), new, t)
+
+    return {n: next_to(t.cpu()) if t.is_floating_point() else t.cpu() for n, t in state.items()}
+
+
 def rolled(state: dict[str, torch.Tensor], shift: int) -> dict[str, torch.Tensor]:
     """Integer and boolean buffers with their last axis rolled: indices and masks stay such. What
     may be offsets, one after another in order, is left out."""

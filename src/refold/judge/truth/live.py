@@ -78,10 +78,12 @@ class Living:
         eps: float = 0.0,
         units: float = 1.0,
         still: bool = False,
+        few: bool = False,
     ) -> Lived:
         """In float64, all states and inputs moved by some units in the last place: what happens
         to a life's errors. ``units``: of those, one of eager's class; ``still``: results of
-        operations move instead, and what is compared as it was given falls on no other side."""
+        operations move instead, and what is compared as it was given falls on no other side;
+        ``few``: nor do those that are exact, as of few bits they are."""
         draw = Noise(noise)
 
         def move(value: Any) -> Any:
@@ -106,7 +108,7 @@ class Living:
         # from moved tensors, which are wide, generators draw other numbers
         drawn = self._drawn(steps, states, inputs)
         if still:
-            mode = replay.Rounded(step / torch.finfo(torch.float64).eps, draw)
+            mode = replay.Rounded(step / torch.finfo(torch.float64).eps, draw, few)
             return self._wide(steps, states, inputs, drawn, mode)
 
         def cotangents(t: torch.Tensor) -> torch.Tensor:

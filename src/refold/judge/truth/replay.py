@@ -106,9 +106,10 @@ class Rounded(Mode):
     counts and masks, which no rounding has made.
     """
 
-    def __init__(self, units: float, noise: Noise) -> None:
+    def __init__(self, units: float, noise: Noise, few: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._step, self._noise = units * torch.finfo(torch.float64).eps, noise
+        self._few = few  # bits in inputs and states: of such numbers sums and products are exact
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -117,17 +118,41 @@ class Rounded(Mode):
         kept = func in _COPIES or _random(func) or _is_of_others(func)
         if kept or not tensors([*args]):
             return result
+        few = self._few and _exact(func, args)
         if isinstance(result, list | tuple):
-            return type(result)(self._moved(t) for t in result)
-        return self._moved(result)
+            return type(result)(self._moved(t, few) for t in result)
+        return self._moved(result, few)
 
-    def _moved(self, t: Any) -> Any:
+    def _moved(self, t: Any, few: bool) -> Any:
         if not isinstance(t, torch.Tensor) or t.dtype not in _DOUBLES or t.layout != torch.strided:
             return t
         real = torch.view_as_real(t) if t.is_complex() else t
         moved = real * (1 + self._step * self._noise.like(real))
-        real.copy_(torch.where(real == real.round(), real, moved))
+        kept = real == real.round()
+        if few:
+            kept |= _brief(real)
+        real.copy_(torch.where(kept, real, moved))
         return t
+
+
+_FEW = 2.0**12
+
+
+def _exact(func: Any, args: Any) -> bool:
+    """Whether an operation of numbers of few bits may be exact in whichever order it is made: what
+    divides by no power of two is not, as an honest form multiplies by its reciprocal."""
+    if func.overloadpacket is torch.ops.aten.mean:
+        return False
+    if func.overloadpacket is torch.ops.aten.div:
+        by = torch.as_tensor(args[1]).double()
+        return bool((torch.frexp(by).mantissa.abs() == 0.5).all())
+    return all(bool(_brief(t).all()) for t in tensors([*args]) if t.dtype in _DOUBLES)
+
+
+def _brief(t: torch.Tensor) -> torch.Tensor:
+    """Which numbers have few bits."""
+    fraction = torch.frexp(torch.view_as_real(t) if t.is_complex() else t).mantissa * _FEW
+    return fraction == fraction.round()
 
 
 def _is_of_others(func: Any) -> bool:

@@ -67,6 +67,7 @@ class Life:
     # whether the reference's gradients are others beside this point: else no stamp excuses them
     turns: Callable[[], bool] | None = None
     still: bool = False  # inputs stand where the function turns: nothing moves them
+    few: bool = False  # they and the state have few bits: what is exact then does not move, either
     built: bool = False  # each of the candidate's modules by its constructor: none is a copy
     apart: bool = False  # no call depends on those before: float64 makes those alone that are asked
 
@@ -162,7 +163,7 @@ class _Truth:
         life, living, seed = self.life, _living(self.session), self.session.seed
         states, units = states_of(self.session, life), self.session.usual().units
         given = (steps_of(self.session, life), states, life.inputs)
-        how = (life.eps, units, life.still)
+        how = (life.eps, units, life.still, life.few)
         runs = (living.moved(*given, seed + i, *how) for i in range(first, last))
         return [run for run in runs if run.raised is None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,6 +63,7 @@ def _containers(session: Session) -> Iterator[Life]:
     one = Life("names of outputs", named, inputs(session, 1), status=Status.WRONG_CONTRACT)
     if life.eager(session, one).seen.get(_NAMES, ("", []))[1]:
         yield one
+    yield from _any_number(session)
     if not _holds(given, dict) and not any(isinstance(v, list | tuple) for v in given):
         return
     for case, changed, must in (
@@ -74,6 +76,20 @@ def _containers(session: Session) -> Iterator[Life]:
         steps = [*begin(), call("first"), call("y", "other")]
         status = Status.WRONG_CONTRACT
         yield Life(case, tuple(steps), {"x0": given, "other": changed}, status=status, must=must)
+
+
+def _any_number(session: Session) -> Iterator[Life]:
+    """More and fewer arguments, where forward takes any number of them."""
+    given = session.inputs()
+    kinds = {p.kind for p in inspect.signature(session.oracle.model.forward).parameters.values()}
+    if inspect.Parameter.VAR_POSITIONAL not in kinds or not given:
+        return
+    more = [*given, *session.inputs(1)]
+    cases = {"twice as many": more, "one more": more[: len(given) + 1], "one fewer": given[:-1]}
+    for case, changed in cases.items():
+        steps = (*begin(), call("first"), call("y", "other"))
+        made, status = {"x0": given, "other": changed}, Status.WRONG_CONTRACT
+        yield Life(f"{case} arguments", steps, made, status=status, must=True)
 
 
 def _holds(tree: Any, kind: type) -> bool:

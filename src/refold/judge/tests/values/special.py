@@ -15,10 +15,12 @@ from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import begin, call, constants, living, trained
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import PERTURBED
 from refold.judge.verdict.verdict import Status
 from refold.judge.worker.steps import Step
 
 _MOST_NUMBERS, _MOST_OWN = 12, 64  # of the reference's text, and of each of its tensors
+_FEW_BITS = ("four values", "whole numbers")
 Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
 
@@ -112,11 +114,13 @@ def _real(t: torch.Tensor) -> bool:
 
 
 def _some_of(values: torch.Tensor, share: int) -> Change:
-    """One element in so many is one of these values."""
+    """One element in so many is one of these values, each about as often as the others."""
 
     def change(t: torch.Tensor, g: torch.Generator) -> torch.Tensor:
         chosen = torch.randint(share, t.shape, generator=g) == 0
-        return torch.where(chosen, values[torch.randint(len(values), t.shape, generator=g)], t)
+        order = values[torch.randperm(len(values), generator=g)]
+        turn = chosen.reshape(-1).cumsum(0).reshape(t.shape) % len(order)
+        return torch.where(chosen, order[turn], t)
 
     return change
 
@@ -206,11 +210,15 @@ def _with_gradients(
 
 
 def _either(
-    session: Session, case: str, given: dict[str, list[Any]], before: bool = False
+    session: Session,
+    case: str,
+    given: dict[str, list[Any]],
+    before: bool = False,
+    state: str = PERTURBED,
 ) -> Iterator[Life]:
     """In the mode in which the module is built, and in eval mode, where paths of their own are."""
     for train in dict.fromkeys((session.oracle.training, False)):
-        steps = (*begin(train), *([call("first", "before")] if before else []), call("y"))
+        steps = (*begin(train, state), *([call("first", "before")] if before else []), call("y"))
         where = case if train == session.oracle.training else f"{case}, in eval mode"
         yield Life(where, steps, given, status=Status.WRONG_NUMERICS)
 
@@ -244,6 +252,18 @@ def _special(session: Session) -> Iterator[Life]:
             yield replace(one, still=i >= len(FORMS))
         if i in (0, *range(len(FORMS), len(forms))):
             yield _with_gradients(session, case, changed, kinks=True)
+    # under a state of few bits, too: sums and products are exact, and a half is one behind them
+    state = {"few bits": draws.brief(session.state(PERTURBED))}
+    exact = [f for f in FORMS if f[0] in _FEW_BITS]
+    exact.append(("numbers of its text", _some_of(_numbers(session), 2)))
+    if len(own := _own(session)):
+        units = draws.brief({"": own})[""]
+        halves = torch.arange(-9, 10) / 2  # of a step, as of a scale that it learns
+        exact.append(("halves of its own values", _some_of(units.outer(halves).reshape(-1), 1)))
+    for case, change in exact:
+        changed = {"x0": draws.valued(given, lambda t, c=change: c(t, generator).to(t.dtype))}
+        for one in _either(session, f"{case}, state of powers of two", changed, state="few bits"):
+            yield replace(one, states=(), own=state, still=True, few=True)
     if equal := _equal(given):
         yield from _either(session, "several inputs of the same values", {"x0": equal})
 

@@ -1,0 +1,32 @@
+"""Outputs are an object of a data class."""
+
+import dataclasses
+
+import torch
+from torch import nn
+
+
+@dataclasses.dataclass
+class Found:
+    logits: torch.Tensor
+    hidden: list
+    loss: object = None
+
+
+class Model(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.inner = nn.Linear(n, m)
+        self.head = nn.Linear(m, 5)
+
+    def forward(self, x):
+        h = torch.tanh(self.inner(x))
+        return Found(self.head(h), [h, h * h])
+
+
+def get_inputs():
+    return [torch.randn(12, 9)]
+
+
+def get_init_inputs():
+    return [9, 7]
