@@ -163,8 +163,8 @@ class _Truth:
         life, living, seed = self.life, _living(self.session), self.session.seed
         states, units = states_of(self.session, life), self.session.usual().units
         given = (steps_of(self.session, life), states, life.inputs)
-        how = (life.eps, units, life.still, life.few)
-        runs = (living.moved(*given, seed + i, *how) for i in range(first, last))
+        how = {"eps": life.eps, "units": units, "still": life.still, "few": life.few}
+        runs = (living.moved(*given, seed + i, **how) for i in range(first, last))  # type: ignore[arg-type]
         return [run for run in runs if run.raised is None]
 
     def wrong(self, label: str, kind: str, got: Any, value: Any) -> Wrong | None:
