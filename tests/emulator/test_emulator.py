@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.emulator.translate import Unknown, compile_source, link, translate
+from tests.emulator.translate import FLAGS, Unknown, compile_source, link, translate
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -84,3 +85,11 @@ def test_statements_become_calls() -> None:
     assert translate(text).count("emulator::shared_variable<Real ") == 2
     text = 'asm volatile("bar.sync %0, %1;" ::"r"(rf::number(a, b)), "r"(n) : "memory");'
     assert translate(text) == "emulator::bar_sync(rf::number(a, b), n);"
+
+
+def test_threads_leave_their_stacks_whatever_the_compiler_defines() -> None:
+    """Ubuntu's g++ defines _FORTIFY_SOURCE, with which glibc ends a process that changes its stack."""
+    fortified = ["g++", "-D_FORTIFY_SOURCE=3", *FLAGS, "-O2", "-E", "-x", "c++", "-"]
+    text = "#include <csetjmp>\nvoid leave(std::jmp_buf place) { std::longjmp(place, 1); }\n"
+    made = subprocess.run(fortified, input=text, capture_output=True, text=True, check=True).stdout
+    assert "longjmp_chk" not in made
