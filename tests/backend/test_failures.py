@@ -209,3 +209,20 @@ except Exception as error:
         check=True,
     )
     assert "unknown option 'nothing'; the options are target, float32" in done.stdout
+
+
+def test_an_error_while_a_graph_is_traced_ends_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a mode that the graph entered: PyTorch 2.11 leaves the state of tracing to the process."""
+
+    def traced(*args: Any, **given: Any) -> None:
+        with torch._dispatch.python.enable_python_dispatcher():
+            mode = torch.autograd.grad_mode._enter_inference_mode(True)
+            raise RuntimeError(f"of {mode}")
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", traced)
+    before, module = torch._C._dispatch_tls_local_include_set(), torch.nn.Linear(4, 4)
+    with pytest.raises(Exception, match="of <torch"):
+        torch.compile(module, backend="refold")(torch.randn(2, 4))
+    assert torch._C._dispatch_tls_local_include_set() == before
+    assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
+    assert module(torch.randn(2, 4)).requires_grad

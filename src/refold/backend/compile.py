@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,9 +44,32 @@ def refold(
     trains = torch.is_grad_enabled() and not patches.get("triton.cudagraphs")
     trains = trains and any(isinstance(v, torch.Tensor) and v.requires_grad for v in inputs)
     graph = Graph(module) if trains else None
-    with tagged(asked):  # AOTAutograd's cache is asked here, for all graphs of the module at once
+    with _contained(), tagged(asked):  # AOTAutograd's cache is asked here, for all graphs of the module at once
         run: Any = compile_fx(module, list(inputs), inner, config_patches=patches)
     return run if graph is None else with_second(run, graph)
+
+
+@contextlib.contextmanager
+def _contained() -> Iterator[None]:
+    """An error leaves the process as it was.
+
+    PyTorch 2.11 stops at a graph that enters inference mode. The mode ends when nothing holds the
+    error any more, with the state of the middle of tracing: each call behind it would fail.
+    """
+    grad, include = torch.is_grad_enabled(), torch._C._dispatch_tls_local_include_set()
+    # its end puts these keys back
+    with torch._C._ForceDispatchKeyGuard(include, torch._C._dispatch_tls_local_exclude_set()):
+        try:
+            yield
+        except BaseException as error:
+            met: list[BaseException] = []
+            found: BaseException | None = error
+            while found is not None and not any(found is e for e in met):
+                traceback.clear_frames(found.__traceback__)  # these hold the mode
+                met.append(found)
+                found = found.__cause__ or found.__context__
+            torch._C._set_grad_enabled(grad)
+            raise
 
 
 class _Pair:
