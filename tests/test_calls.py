@@ -264,7 +264,9 @@ def test_a_size_that_is_half_of_another_varies():
     module = Halves().eval()
     fast = fast_of(module, r(3, 10, 6))
     for shape in ((3, 10, 6), (5, 7, 6), (2, 4, 6), (2, 33, 6)):
-        check(fast, module, r(*shape))
+        # PyTorch 2.11 asks for a size that the window divides, as soon as the example's is one
+        taken = shape[1] % 2 == 0 or not torch.__version__.startswith("2.11.")
+        check(fast, module, r(*shape), taken=taken)
     check(fast, module, r(3, 3, 6), taken=False)
 
 

@@ -22,7 +22,8 @@ TRACE = logging.getLogger("torch.__trace")
 def state() -> tuple[object, ...]:
     from torch._inductor import exc
 
-    notes = [*TRACE.handlers], config.do_not_emit_stack_traces
+    # PyTorch 2.11 has no such setting
+    notes = [*TRACE.handlers], getattr(config, "do_not_emit_stack_traces", None)
     notes += (proxy_tensor._extract_tensor_metadata,)
     return gc.isenabled(), [*warnings.filters], vars(exc.OperatorIssue)["operator_str"], *notes
 

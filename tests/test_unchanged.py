@@ -377,7 +377,7 @@ def test_without_pytorchs_comparison_every_call_is_examined(monkeypatch):
 
 WITHOUT = """
 import copy, torch, refold
-from refold import pipeline
+from refold import introspect
 
 for name in ("_torchinductor_pyobject_tensor_data_ptr", "_empty_strided_cpu", "TensorGuards"):
     delattr(torch._C._dynamo.guards, name)
