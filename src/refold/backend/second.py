@@ -145,7 +145,9 @@ def _backward(made: Any, node: Any, *come: Any) -> Any:
     known = getattr(node, "_refold_graph", None)
     if known is not None and torch.is_grad_enabled() and not torch.compiler.is_compiling():
         graph, given, versions = known
-        found = graph.gradients(given, versions, node.needs_input_grad, come[0])
+        # in one list, or one by one, as in PyTorch 2.11
+        each = come[0] if getattr(made, "boxed_grads_call", False) else come
+        found = graph.gradients(given, versions, node.needs_input_grad, each)
         if found is not None:
             return found
     if not torch._C._autograd._get_current_graph_task_keep_graph():
