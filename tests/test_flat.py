@@ -301,8 +301,8 @@ FAULTS = {  # a line of the kernel, and what stands there instead
     "sums are read before they are there": ("wgmma_wait_group<0>();", ""),
     "a tap is the one before": ("Shape::Wide::shift(0, wide)", "Shape::Wide::shift(0, 0)"),
     "a place has its neighbour's scale": (
-        "acc[i + 1] *= of_place.y",
-        "acc[i + 1] *= of_place.x",
+        "acc[i] *= table.unscale[place0 + fragment_place<Together>(i, lane)]",
+        "acc[i] *= table.unscale[place0 + fragment_place<Together>(i ^ 1, lane)]",
     ),
     "images are not converted anew": ("if (range.fits()) continue;", "continue;"),
     "taps are of the other phase": (
