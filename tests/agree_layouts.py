@@ -107,10 +107,16 @@ def _check_gradients(calls: list[Call], results: tuple[Any, Any]) -> None:
         made = [v for v in tensors(result) if v.requires_grad]
         if not made:
             return
-        torch.stack([v.sum() for v in made]).sum().backward()
+        try:
+            torch.stack([v.sum() for v in made]).sum().backward()
+        except RuntimeError as error:  # aminmax has no derivative in PyTorch 2.11
+            found.append([str(error)])
+            continue
         leaves = [*module.parameters(), *(v for v in tensors(inputs) if v.is_leaf)]
         found.append([v.grad for v in leaves])
     for a, b in zip(*found, strict=True):
-        assert (a is None) == (b is None), "a gradient is missing"
-        if a is not None:
+        assert type(a) is type(b), "a gradient is missing"
+        if isinstance(a, str):
+            assert a == b
+        elif a is not None:
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)

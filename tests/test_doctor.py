@@ -40,7 +40,7 @@ def test_what_is_missing_has_a_cure(
     assert line.endswith(
         "no no-such-compiler on PATH: install g++ or clang++ (C++20), or name one in CXX"
     )
-    monkeypatch.setattr(doctor.sys, "platform", "win32")
+    monkeypatch.setattr(doctor.sys, "platform", "freebsd14")  # Python itself asks for Windows
     assert found()["system"].needed and "not supported" in found()["system"].cure
     monkeypatch.setattr(doctor.torch.version, "hip", "6.0")
     assert "ROCm" in found()["GPU"].said and "no kernels" in found()["GPU"].cure
