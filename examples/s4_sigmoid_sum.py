@@ -6742,7 +6742,7 @@ def _refold_argument(
                 if found != size and (found < 2 if size is None else size is not ...):
                     break  # unless it is in the range that a pair gives
             else:
-                if not value.is_neg():
+                if not value.is_neg() and not (dtype.is_complex and value.is_conj()):
                     return None
     return _refold_wrong_argument(name, value, sizes, dtype, kind)
 
@@ -6752,7 +6752,7 @@ def _refold_wrong_argument(
 ) -> str | None:
     """The same, in all cases."""
     plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_nested
-    if not plain or value.is_neg():
+    if not plain or value.is_neg() or value.is_conj():
         return f"{name} is not a plain dense tensor"
     if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
         return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
@@ -6780,7 +6780,7 @@ def _refold_tensors_misfit(
         there = t.get_device() == device and (t.is_cpu or device >= 0)  # -1: of others, too (meta)
         if t.shape != shape or t.dtype is not dtype or not there:
             return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
-        if t.layout is not torch.strided or t.is_neg():
+        if t.layout is not torch.strided or t.is_neg() or t.is_conj():
             return f"{name} is not a plain dense tensor"
         if t.stride() != mode["strides"].get(name, t.stride()):
             return f"{name} has other strides, which draws of random numbers follow"

@@ -144,6 +144,25 @@ def test_results_follow_signals_whose_channels_lie_last() -> None:
         assert fast(last).stride() == module(last).stride() != module(x).stride()
 
 
+class Spectrum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.fc(z.real)) + self.fc(z.imag)
+
+
+def test_a_conjugate_is_no_plain_tensor() -> None:
+    """Its numbers are read past a mark, as those of the negative bit."""
+    module, z = Spectrum().eval(), torch.randn(4, 6, dtype=torch.complex64)
+    fast = fast_of(module, z)
+    with torch.no_grad():
+        for given, taken in ((z, True), (z.conj(), False), (z.conj().resolve_conj(), True)):
+            assert (introspect.fallback_reason(fast, [given]) is None) == taken
+            torch.testing.assert_close(fast(given), module(given))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

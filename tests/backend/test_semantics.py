@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from refold.backend import refold
 from refold.backend.report import collected
 
+from .by_plan import by_plans
 from .steps import all_ours, check, compiled
 
 
@@ -173,6 +174,32 @@ def test_autocast() -> None:
             results.append([y.float(), *(p.grad for p in m.parameters())])
     for mine, theirs in zip(*results, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=3e-2, atol=3e-2 * theirs.abs().max().item())
+
+
+@pytest.mark.parametrize("first", (False, True))
+def test_what_has_the_negative_bit_is_what_it_stands_for(first: bool) -> None:
+    """As the imaginary part of a conjugate has: minus what its memory holds. Of arguments, of
+    parameters and of gradients that come in; before and behind calls without."""
+    model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 8))
+    other, results = copy.deepcopy(model), []
+    negative = torch._neg_view(torch.randn(12, 16)), torch._neg_view(torch.randn(12, 8))
+    plain = torch.randn(12, 16), torch.randn(12, 8)
+    pairs = [(x, g) for x in (plain[0], negative[0]) for g in (plain[1], negative[1])]
+    with by_plans(), all_ours(), collected() as found:
+        for m, run in ((model, compiled(model)), (other, other)):
+            seen = []
+            for x, gradient in pairs[:: -1 if first else 1]:
+                with torch.no_grad():
+                    seen.append(run(x))
+                x = x.clone().detach().requires_grad_() if not x.is_neg() else x.requires_grad_()
+                x.grad = None
+                run(x).backward(gradient)
+                seen += [x.grad, *(p.grad.clone() for p in m.parameters())]
+            m[0].weight.data = torch._neg_view(torch.ones(32, 16))
+            results.append([*seen, run(plain[0])])
+    for mine, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert {g.by for g in found} == {"refold", "pytorch"}
 
 
 class Dropped(nn.Module):

@@ -88,7 +88,7 @@ def test_statements_become_calls() -> None:
 
 
 def test_threads_leave_their_stacks_whatever_the_compiler_defines() -> None:
-    """Ubuntu's g++ defines _FORTIFY_SOURCE, with which glibc ends a process that changes its stack."""
+    """Ubuntu's g++ defines _FORTIFY_SOURCE: glibc then ends a process that changes its stack."""
     fortified = ["g++", "-D_FORTIFY_SOURCE=3", *FLAGS, "-O2", "-E", "-x", "c++", "-"]
     text = "#include <csetjmp>\nvoid leave(std::jmp_buf place) { std::longjmp(place, 1); }\n"
     made = subprocess.run(fortified, input=text, capture_output=True, text=True, check=True).stdout

@@ -27,7 +27,8 @@ SOURCES = (Path(__file__), *HEADERS, *CORE)
 INCLUDES = [f"-I{p}" for p in (HERE / "include", *folders("cuda"), HERE.parent / "gpu")]
 # -fno-strict-aliasing: kernels read floats as float4, which nvcc lets them.
 # -fno-gnu-unique: what is static in a library is its own, its device and threads.
-# -U_FORTIFY_SOURCE: Ubuntu's g++ defines it, and glibc then ends a process that jumps to another stack.
+# -U_FORTIFY_SOURCE: Ubuntu's g++ defines it, and glibc then ends a process that jumps to another
+# stack.
 FLAGS = (
     "-std=c++17",
     "-U_FORTIFY_SOURCE",

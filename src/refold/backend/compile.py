@@ -41,12 +41,19 @@ def refold(
     patches |= with_compared_kept()
     before = torch.compiler.config.cache_key_tag
     inner = functools.partial(_inner, asked, before, _Pair())
-    trains = torch.is_grad_enabled() and not patches.get("triton.cudagraphs")
-    trains = trains and any(isinstance(v, torch.Tensor) and v.requires_grad for v in inputs)
-    graph = Graph(module) if trains else None
-    with _contained(), tagged(asked):  # AOTAutograd's cache is asked here, for all graphs of the module at once
+    tensors = [v for v in inputs if isinstance(v, torch.Tensor)]
+    trains = torch.is_grad_enabled() and any(v.requires_grad for v in tensors)
+    if any(v.is_neg() for v in tensors):
+        from refold.backend.report import GraphReport, tell
+
+        kind = "forward" if trains else "inference"
+        tell(GraphReport(kind, "pytorch", "an argument has the negative bit"), asked.report)
+        return module  # compiled code reads past the bit, Inductor's as well
+    graph = Graph(module) if trains and not patches.get("triton.cudagraphs") else None
+    # AOTAutograd's cache is asked here, for all graphs of the module at once
+    with _contained(), tagged(asked):
         run: Any = compile_fx(module, list(inputs), inner, config_patches=patches)
-    return run if graph is None else with_second(run, graph)
+    return with_second(run, graph) if trains else run
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ class GraphReport:
 
     kind: "forward", "backward" or "inference". flops: of its products, convolutions and attention,
     at the sizes it was captured with. ours: of these, those that our kernels compute or that the
-    algebra took away. by: "refold" where our code runs, else "inductor". reason: why, in one line.
+    algebra took away. by: "refold" where our code runs, else "inductor"; "pytorch" where
+    nothing is compiled. reason: why, in one line.
     rules: the names of the rules that were used. seconds, rival: predicted, of ours and of
     Inductor's code. ratio: Inductor's measured time over ours, where both were timed. error: ours
     over eager's against float64, the largest of any result, where it was measured. compiling:
@@ -55,6 +56,8 @@ class GraphReport:
         words = f"{self.kind}: {self.share:.0%} of {self.flops / 1e9:.3g} GFLOP by refold"
         if self.by == "inductor":
             words = f"{self.kind}: all of {self.flops / 1e9:.3g} GFLOP is Inductor's"
+        if self.by == "pytorch":
+            return f"{self.kind}: PyTorch's own calls ({self.reason})"
         if self.parts and self.by == "refold":
             words += f", in {self.parts} part{'s' * (self.parts > 1)}"
         if self.error is not None and self.by == "refold":

@@ -7,6 +7,9 @@ AOTAutograd makes one derivative of a graph. Where a gradient is itself to be di
 (`create_graph=True`: a gradient's penalty, an equation's residuals), the graph runs once more by
 PyTorch's own calls, whose gradients have gradients in turn. A graph that draws random numbers or
 writes to its arguments would not be the same again: there PyTorch's error stays.
+
+Gradients that come in may have the negative bit, which a compiled backward reads past: it gets
+copies without.
 """
 
 from __future__ import annotations
@@ -85,38 +88,37 @@ def _versions(given: Sequence[Any]) -> list[Any]:
         return list(map(_VERSION, tensors))
 
 
-def with_second(run: Callable[..., Any], graph: Graph) -> Callable[..., Any]:
-    """A compiled graph whose gradients can be differentiated."""
+def with_second(run: Callable[..., Any], graph: Graph | None) -> Callable[..., Any]:
+    """A compiled graph whose gradients can be differentiated, by `graph` where there is one."""
 
     @functools.wraps(run)
     def call(*given: Any) -> Any:
         results = run(*given)
         for result in results if isinstance(results, (tuple, list)) else (results,):
             node = result.grad_fn if isinstance(result, torch.Tensor) else None
-            if node is not None:
-                _note(node, graph, given)
+            if node is not None and _note(node, graph, given):
                 break
         return results
 
     return call
 
 
-def _note(node: Any, graph: Graph, given: Sequence[Any]) -> None:
-    """Let a result's node know what it was computed of, and its class how to ask."""
+def _note(node: Any, graph: Graph | None, given: Sequence[Any]) -> bool:
+    """Let a result's node know what it was computed of, and its class how to ask. False where it is
+    a node of another function, as of a view."""
     made = getattr(type(node), "_forward_cls", None)
     if made is None:
-        return
+        return False
     if "_refold_whole" not in vars(made) and hasattr(made, "_backward_impl"):
         made._refold_whole = made._backward_impl
         made._backward_impl = staticmethod(functools.partial(_retained, made))
-    if torch._C._is_any_autocast_enabled():
-        return
     if "_refold_first" not in vars(made):
-        if not hasattr(made, "_double_backward") or not _is_plain(made):
-            return
         made._refold_first = made.backward
         made.backward = staticmethod(functools.partial(_backward, made))
-    node._refold_graph = graph, given, _versions(given)
+        made._refold_twice = hasattr(made, "_double_backward") and _is_plain(made)
+    if graph is not None and made._refold_twice and not torch._C._is_any_autocast_enabled():
+        node._refold_graph = graph, given, _versions(given)
+    return True
 
 
 def _retained(made: Any, node: Any, given: list[Any]) -> Any:
@@ -152,4 +154,12 @@ def _backward(made: Any, node: Any, *come: Any) -> Any:
             return found
     if not torch._C._autograd._get_current_graph_task_keep_graph():
         node._refold_graph = None  # as autograd frees what it has saved
-    return made._refold_first(node, *come)
+    return made._refold_first(node, *map(_read, come))
+
+
+def _read(come: Any) -> Any:
+    """A gradient that comes in, or a list of them, as memory has its numbers."""
+    if isinstance(come, list):  # which is emptied on the way
+        come[:] = map(_read, come)
+        return come
+    return come.resolve_neg() if isinstance(come, torch.Tensor) and come.is_neg() else come
