@@ -21,6 +21,12 @@ WRITE = {"do": "write", "names": ["w"], "how": "in place", "factor": 2.0}
 THREADS = {"do": "threads", "inputs": ["x0", "x1"], "count": 2, "label": "y"}
 OTHER = {"do": "build", "state": "", "init": [2, 3]}
 SLOPES = {"do": "slopes", "of": "y0", "label": "g0"}
+LATER = [
+    call("y0", see=False),
+    SLOPES,
+    call("y1", see=False),
+    {**SLOPES, "of": "y1", "label": "g1"},
+]
 
 
 def session(plainly: bool = False, never: bool = False, both: bool = False) -> Any:
@@ -41,6 +47,7 @@ def session(plainly: bool = False, never: bool = False, both: bool = False) -> A
         # gradients that are wrong at once were not written over
         (S.MUTATES, [call("y0", see=False), SLOPES], "g0", OUTPUT, False, S.WRONG_MODE),
         (S.MUTATES, [call("y0", see=False), SLOPES, call("y1")], "later", OUTPUT, False, S.MUTATES),
+        (S.MUTATES, [call("y0", see=False), *LATER], "g1", OUTPUT, False, S.WRONG_MODE),
         # no weight was written
         (S.STALE_WEIGHTS, [THREADS, WRITE], "y, thread 0, call 1", OUTPUT, False, S.WRONG_NUMERICS),
         (S.STALE_WEIGHTS, [call("y"), WRITE, call("z")], "z", OUTPUT, False, S.STALE_WEIGHTS),

@@ -14,14 +14,17 @@ from typing import Any
 from refold.judge.draws.trees import tensors
 from refold.judge.rule import threads
 from refold.judge.truth.live import Lived
+from refold.judge.verdict import anew
 from refold.judge.verdict.life import Life, compared, eager, states_of, steps_of
 from refold.judge.verdict.owed import Asked
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.wire.host import Raised, WorkerDied
 from refold.judge.wire.memory import Starved, exhausted
 
 _BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
 _WHOLE = 0.2  # of quick lives of small models, that have all threads wherever they are
+_ASKED = 4  # stale answers of a test for which a new module is asked
 # tests in which the number of threads may matter: it is as the candidate's users have it
 _SIDE_BY_SIDE = {
     *("batches", "every batch", "batches with gradients", "threads", "number of threads"),
@@ -35,6 +38,7 @@ def every(
 ) -> Iterator[Failure]:
     """Judge lives one after another; a life may come with what the reference showed in it."""
     last: Begun | None = None
+    stale: list[tuple[Life, Failure]] = []
     for one in lives:
         life, seen = one if isinstance(one, tuple) else (one, None)
         theirs = seen or eager(session, life)
@@ -44,10 +48,36 @@ def every(
             last.asked.answer()
         now = begun(session, life, theirs)
         if last is not None:
-            yield from last.judged()
+            yield from _set_aside(last, stale)
         last = now
     if last is not None:
-        yield from last.judged()
+        yield from _set_aside(last, stale)
+    for i, (life, failure) in enumerate(stale):
+        yield _named_anew(session, life, failure) if i < _ASKED else failure
+
+
+def _set_aside(last: Begun, stale: list[tuple[Life, Failure]]) -> Iterator[Failure]:
+    """What a life showed; what may be stale waits until the worker has time to tell."""
+    for failure in last.judged():
+        if failure.status is Status.STALE_WEIGHTS:
+            stale.append((last.life, failure))
+        else:
+            yield failure
+
+
+def _named_anew(session: Session, life: Life, failure: Failure) -> Failure:
+    one = anew.fresh(session, life, failure)
+    theirs = None if one is None else eager(session, one)
+    if one is None or theirs is None or theirs.raised is not None:
+        return failure
+    try:
+        mine = Lived.of(begun(session, one, theirs).asked.answer())
+    except Raised:
+        return failure
+    except WorkerDied:
+        session.dismiss()
+        return failure
+    return anew.named(session, one, failure, mine, theirs)
 
 
 def asked(session: Session, life: Life) -> dict[str, Any]:
