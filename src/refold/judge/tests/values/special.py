@@ -274,10 +274,10 @@ TESTS: tuple[Test, ...] = (
         "paths for inputs of a special form",
         "Constant, sparse, whole, sorted, repeated inputs, of few values, of numbers of the "
         "reference's text, of its own tensors' values and rows, several that are equal; in eval "
-        "mode and, some, with gradients, too.",
+        "mode and, some, with gradients, too, and under a state of powers of two.",
         _special,
-        44,
-        lives=38,
+        54,
+        lives=46,
     ),
     living(
         "special integers",
