@@ -29,6 +29,7 @@ from refold.judge.draws.trees import every, mapped, tensors
 from refold.judge.rule import luck
 from refold.judge.verdict import alongside, life, naming
 from refold.judge.verdict.life import Life
+from refold.judge.verdict.verdict import Failure
 from refold.judge.worker.steps import FACT, Interpreter, Step
 from soak_facts import Facts
 from soak_models import Named, made
@@ -198,7 +199,7 @@ class Subject:
             session.finite_only = self.finite
         with warnings.catch_warnings(), _LOOKS:
             warnings.simplefilter("ignore")
-            failures = list(alongside.every(session, [(one, theirs)]))
+            failures: list[Any] = list(alongside.every(session, [(one, theirs)]))
         failures += [n for n in session.notes if "not tried" in n]
         if failures:
             raise AssertionError(f"{failures[0]}\nsteps that eager takes: {steps}")
@@ -261,8 +262,8 @@ class _Session:
         )
         return SimpleNamespace(answer=lambda: run.run(arguments["steps"]))
 
-    def fail(self, status: Any, case: str, detail: str, worst: Any = None) -> str:
-        return f"{status.value}: {case}: {detail} {worst or ''}"
+    def fail(self, status: Any, case: str, detail: str, worst: Any = None) -> Failure:
+        return Failure(self.test, status, case, detail, self.seed, worst)
 
 
 def _writes(module: nn.Module, example: list[Any]) -> bool:

@@ -2,7 +2,7 @@
 
 reference: scale_not_clamped
 test: one tensor at a time
-status: STALE_WEIGHTS
+status: WRONG_NUMERICS
 """
 
 import torch

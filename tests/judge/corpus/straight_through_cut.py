@@ -2,7 +2,7 @@
 
 reference: straight_through_cut
 test: accumulated gradients
-status: MUTATES
+status: WRONG_MODE
 """
 
 import torch
