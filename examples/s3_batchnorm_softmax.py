@@ -1510,7 +1510,7 @@ RF_FN Real erf(Real x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(rest) : "f"(power * a));
   return fabsf(v) >= 1.0f ? copysignf(1.0f - rest, v) : fmaf(series, v, v);  // NaN is the series'
 }
-RF_FN Real gelu(Real x) { return 0.5f * x * (1.0f + erf(x * 0.70710678118654752f)); }
+RF_FN Real gelu(Real x) { return Real(0.5) * x * (Real(1) + erf(x * Real(0.70710678118654752))); }
 // tanh(log(1 + e)) by e alone, which is one from 20 on.
 RF_FN Real mish(Real x) {
   const Real e = exp(minimum(x, Real(20))), n = e * (e + Real(2));
@@ -5354,7 +5354,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_113ad7a7eff2"
+_REFOLD_NAME = "refold_sm_90_b25bfb23200b"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

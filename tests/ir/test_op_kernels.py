@@ -140,3 +140,22 @@ def test_kernels_compute_what_torch_does(kind: type[Any], target: str) -> None:
             except AssertionError as error:
                 wrong.append(str(error).splitlines()[0])
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+@pytest.mark.parametrize("kind", [Rows, Reductions], ids=["pointwise", "reductions"])
+def test_in_float64_no_number_is_shorter(kind: type[Any], target: str) -> None:
+    """A constant of float's digits in a kernel would cost half of all digits."""
+    torch.manual_seed(0)
+    module, x, y = kind(), *(torch.randn(2, 7, 91, dtype=torch.float64) * 3)
+    inputs = [x, y, x > y] if kind is Rows else [x]
+    fast = _built(module, inputs, target)
+    with torch.no_grad():
+        assert introspect.fallback_reason(fast, inputs) is None
+        wrong = {}
+        for op, made, eager in zip(kind.ops, fast(*inputs), module(*inputs), strict=True):
+            assert made.dtype == eager.dtype and made.isnan().equal(eager.isnan())
+            lost = (made - eager).abs() - 1e-13 - 1e-12 * eager.abs()
+            if (lost[~eager.isnan()] > 0).any():
+                wrong[op.name] = lost.nan_to_num().max()
+    assert not wrong
