@@ -191,3 +191,28 @@ def test_weights_beside_sums_of_other_arithmetic() -> None:
     )
     of_values = (made[2].double() / truth[2] - 1).mean().item()
     assert abs(of_values) < 4e-7, of_values
+
+
+# sizes of queries and keys, and what the rounding of a logarithm of 1e5 leaves of weights near ties
+@pytest.mark.parametrize(("size", "near"), [(1e2, 0.1), (1e4, 1e-3), (1e9, 1e-3)])
+def test_scores_that_float32_tells_apart_no_more(size: float, near: float) -> None:
+    """A row's largest score, rounded, is far from what it was: its exponential must be 1, not what
+    the rounding left, which overflowed from scores of 2^27 on."""
+    torch.manual_seed(0)
+    q, k, v, g = (by * torch.randn(SHAPE) for by in (size, size, 1.0, 1.0))
+    given = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    out, sums = emulated_graph(planned(graph_of((0, 1))).text()).call(list(given))
+    exact = in_float64(FORWARD, [x.double() for x in given] + [None, True], {})
+    torch.testing.assert_close(out.double(), exact[0], rtol=1e-4, atol=1e-4)
+    known = sums[..., : SHAPE[2]].double()
+    torch.testing.assert_close(known, exact[1][..., : SHAPE[2]], rtol=1e-6, atol=1e-3)
+
+    states = [torch.zeros((), dtype=torch.int64) for _ in range(2)]
+    backward = emulated_graph(planned(graph_of((0, 1, 2), backward=True)).text())
+    made = backward.call([*given, out, sums, *states, g])
+    args = [x.double() for x in (g, *given)]
+    wanted = [True, True, True, False]
+    truth = in_float64(BACKWARD, [*args, None, *exact[:2], *states, 0.0, wanted], {})
+    torch.testing.assert_close(made[2].double(), truth[2], rtol=near, atol=near)
+    for found in made[:2]:  # weights are nearly 0 or 1, and a gradient is what rounding leaves
+        assert found.isfinite().all() and found.abs().max() < 1e-4 * size

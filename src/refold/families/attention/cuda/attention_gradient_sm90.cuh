@@ -41,7 +41,7 @@ template <class S> struct alignas(kSwizzleAlignment) GradientStorage {
   unsigned char units[S::kUnits][S::kUnitBytes];
   float2 facts[S::kUnits][kAttentionKeys];
   uint64_t full[S::kUnits], empty[S::kUnits], own_full;
-  int exceptional;  // whether plain arithmetic computes this block's rows
+  unsigned largest[2];  // unscales of the columns and of the block's rows
 };
 
 // What a warpgroup's thread holds of its rows.
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     }
     mbarrier_init(own_full, 1);
     fence_mbarrier_init();
-    shared.exceptional = 0;
+    shared.largest[0] = shared.largest[1] = 0;
   }
   __syncthreads();
   wait_on_dependent_grids();
@@ -241,12 +241,13 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const long from = S::kOfQueries ? keys_from : queries_from;
   const long own_from = (S::kOfQueries ? queries_from : keys_from) + block * S::kWarpgroups;
   const int own_tiles = own_all - block * S::kWarpgroups < S::kWarpgroups ? own_all - block * S::kWarpgroups : S::kWarpgroups;
-  for (int t = threadIdx.x; t < all + own_tiles; t += S::kThreads) {
-    const float2 undo = a.pair_unscale[t < all ? from + t : own_from + t - all];
-    if (undo.x != undo.x || undo.x > kMostUnscale) shared.exceptional = 1;
-  }
+  float columns_most = 0.0f, own_most = 0.0f;
+  for (int t = threadIdx.x; t < all; t += S::kThreads) columns_most = maximum(columns_most, a.pair_unscale[from + t].x);
+  if (threadIdx.x < own_tiles) own_most = a.pair_unscale[own_from + threadIdx.x].x;
+  note_largest(shared.largest, columns_most);
+  note_largest(shared.largest + 1, own_most);
   __syncthreads();
-  if (shared.exceptional) {
+  if (is_exceptional(__uint_as_float(shared.largest[0]), __uint_as_float(shared.largest[1]), a.width * a.score_scale)) {
     const int last = block * S::kRows + S::kRows < rows ? block * S::kRows + S::kRows : rows;
     plain_gradient<S::kPanels, S::kWhat, Body>(a, batch, head, block * S::kRows + threadIdx.x / 32, last, S::kThreads / 32);
     return;

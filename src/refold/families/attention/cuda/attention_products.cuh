@@ -8,6 +8,7 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 constexpr float kNumerators = 10.0f;                   // log2 of the largest numerator
 constexpr float kUnscaleNumerators = 0.0009765625f;    // 2^-10
 constexpr float kMostUnscale = 1.0e36f;                // of queries and keys together: scores stay in fp32's range
+constexpr float kMostScore = 0.00390625f;              // 2^22, where operands are scaled to less than 2^15 each
 
 // The tensor cores round toward zero: with every 16 products a sum loses half a unit in its last place on average, which
 // is 2^-24 / (2 ln 2) of it, mantissas being spread as logarithms are. Summed evenly over `steps` such it is short by (steps + 1) / 2 of these; times restored(steps) it
@@ -15,6 +16,21 @@ constexpr float kMostUnscale = 1.0e36f;                // of queries and keys to
 // of a sum from other arithmetic all weights of a row are wrong the same way.
 constexpr double restored(long steps) { return 1.0 + 0.5 * (steps + 1) * 0.7213475204444817 * 0x1p-24; }
 constexpr float kRestored = float(restored(kAttentionKeys / 16));  // of sums over a tile
+
+// Whether plain arithmetic computes what queries and keys of these largest unscales make: something is not finite, or
+// scores may be beyond 2^22. A score's difference from the largest one is taken before it is rounded, and the largest
+// one is rounded: from there on that is no small part of a unit, and exponentials of it are not 1.
+// of_scores: features, times what scores are multiplied by.
+RF_FN bool is_exceptional(float queries, float keys, float of_scores) {
+  const bool ordinary = queries <= kMostUnscale && keys <= kMostUnscale && queries * keys * abs(of_scores) <= kMostScore;
+  return !ordinary;
+}
+
+// Of the block's threads the largest of some value, which is not negative; a NaN is the largest.
+RF_FN void note_largest(unsigned* largest, float mine) {
+  const unsigned most = __reduce_max_sync(kFullMask, __float_as_uint(mine));
+  if (threadIdx.x % 32 == 0) atomicMax(largest, most);
+}
 
 // Sums that wgmma has written are not read before the wait.
 RF_FN void settle(float (&sums)[32]) {

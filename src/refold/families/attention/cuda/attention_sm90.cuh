@@ -39,7 +39,7 @@ template <class S> struct alignas(kSwizzleAlignment) AttentionStorage {
   unsigned char stages[S::kStages][kAttentionTileBytes<S::kPanels>];
   float unscale[S::kQueries];
   uint64_t full[S::kStages], empty[S::kStages];
-  int exceptional;  // whether plain arithmetic computes this block's queries
+  unsigned largest[2];  // unscales of the queries and of the keys
 };
 
 // Splits a warpgroup's 64 queries from `first` on; those beyond the last are zero. Gives the largest unscale of the
@@ -208,24 +208,23 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       mbarrier_init(empty + kMbarrierBytes * s, S::kConsumers / 32);
     }
     fence_mbarrier_init();
-    shared.exceptional = 0;
+    shared.largest[0] = shared.largest[1] = 0;
   }
   __syncthreads();
   wait_on_dependent_grids();
   launch_dependent_grids();
   look_in_first_block(body);
   const float2* unscale = a.unscale + (batch * a.heads + head) * all;
-  float keys_most = 0.0f, queries_most = 0.0f;
+  float keys_most = 0.0f;
   for (int t = threadIdx.x; t < all; t += S::kThreads) keys_most = maximum(keys_most, unscale[t].x);
-  if (keys_most != keys_most || keys_most > kMostUnscale) shared.exceptional = 1;
+  note_largest(shared.largest + 1, keys_most);
   if (warpgroup < S::kWarpgroups) {
-    queries_most = split_queries<S>(a, batch, head, first, shared.queries[warpgroup][0][0],
-                                    shared.unscale + 64 * warpgroup);
-    if (queries_most != queries_most || queries_most > kMostUnscale) shared.exceptional = 1;
+    note_largest(shared.largest, split_queries<S>(a, batch, head, first, shared.queries[warpgroup][0][0],
+                                                  shared.unscale + 64 * warpgroup));
     fence_proxy_async();  // wgmma reads what these threads have written
   }
   __syncthreads();
-  if (shared.exceptional) {
+  if (is_exceptional(__uint_as_float(shared.largest[0]), __uint_as_float(shared.largest[1]), a.width * a.score_scale)) {
     const int last = block * S::kQueries + S::kQueries < a.queries ? block * S::kQueries + S::kQueries : a.queries;
     plain_attention<S::kPanels, Body>(a, batch, head, block * S::kQueries + threadIdx.x / 32, last, S::kThreads / 32);
     return;
