@@ -25,16 +25,18 @@ class ModelNew(nn.Module):
         w = self.linear.weight
         if not x.is_cuda:
             raise RuntimeError("needs CUDA")
-        if torch.is_grad_enabled() or x.shape != (18, 256):
+        hooked = self.linear._forward_hooks or self.linear._forward_pre_hooks
+        if torch.is_grad_enabled() or x.shape != (18, 256) or hooked:
             return F.gelu(self.linear(x))
         key = (w.data_ptr(), self.linear.bias.data_ptr())
         if self.graph is None or self.key != key:
-            self.x, self.key = x.contiguous().clone(), key
-            F.gelu(self.linear(self.x))
-            torch.cuda.synchronize()
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self.out = F.gelu(self.linear(self.x))
+            with torch.inference_mode(False), torch.no_grad():  # later calls are of any mode
+                self.x, self.key = x.contiguous().clone(), key
+                F.gelu(self.linear(self.x))
+                torch.cuda.synchronize()
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph):
+                    self.out = F.gelu(self.linear(self.x))
         self.x.copy_(x)
         self.graph.replay()
         return self.out.clone()

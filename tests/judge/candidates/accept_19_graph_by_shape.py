@@ -23,18 +23,21 @@ class ModelNew(nn.Module):
     def run(self, x):
         if not x.is_cuda:
             raise RuntimeError("needs CUDA")
-        if torch.is_grad_enabled() or not x.numel() or x.dtype != self.linear.weight.dtype:
+        hooked = self.linear._forward_hooks or self.linear._forward_pre_hooks
+        other = not x.numel() or x.dtype != self.linear.weight.dtype
+        if torch.is_grad_enabled() or other or hooked:
             return F.gelu(self.linear(x))
         key = (self.linear.weight.data_ptr(), self.linear.bias.data_ptr(), x.shape)
         if key not in self.graphs:
             self.graphs.clear() if len(self.graphs) > 16 else None
-            held = x.contiguous().clone()
-            torch.cuda.synchronize()
-            F.gelu(self.linear(held))
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                out = F.gelu(self.linear(held))
+            with torch.inference_mode(False), torch.no_grad():  # later calls are of any mode
+                held = x.contiguous().clone()
+                torch.cuda.synchronize()
+                F.gelu(self.linear(held))
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    out = F.gelu(self.linear(held))
             weights = (self.linear.weight, self.linear.bias)  # held: no address is used again
             self.graphs[key] = (graph, held, out, weights)
         graph, held, out, _ = self.graphs[key]

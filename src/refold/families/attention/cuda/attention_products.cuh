@@ -19,7 +19,7 @@ constexpr float kRestored = float(restored(kAttentionKeys / 16));  // of sums ov
 
 // Whether plain arithmetic computes what queries and keys of these largest unscales make: something is not finite, or
 // scores may be beyond 2^22. A score's difference from the largest one is taken before it is rounded, and the largest
-// one is rounded: from there on that is no small part of a unit, and exponentials of it are not 1.
+// one is rounded: from there on the rounding may be more than a unit, and the largest one's exponential is not 1.
 // of_scores: features, times what scores are multiplied by.
 RF_FN bool is_exceptional(float queries, float keys, float of_scores) {
   const bool ordinary = queries <= kMostUnscale && keys <= kMostUnscale && queries * keys * abs(of_scores) <= kMostScore;
