@@ -16,6 +16,7 @@ STYLES = sorted((HERE / "styles").glob("*.py"))
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 _DROPPED = "a probability of one (all is dropped) gives something else than the reference"
 STAMPED = {
+    "channels_last": {facts.FORMATTED},
     "checkpointed": {"before the backward: raises where the reference answers"},
     "batch_norm_by_welford": {"a call puts other tensors in the place of buffers"},
     "dropout_by_hand": {_DROPPED},
