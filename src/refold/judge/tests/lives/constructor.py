@@ -13,7 +13,7 @@ from refold.judge.clock.stopwatch import effort
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import call, inputs, living, words
-from refold.judge.verdict import indices, life
+from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
@@ -101,8 +101,6 @@ def _varied(session: Session) -> Iterator[Life]:
         state = draws.perturbed(held, session.seed + 31)
         steps = [{"do": "build", "state": "other", "init": given}, call("y"), call("again", "x1")]
         for fit in _fitting(inputs(session), size):
-            if not all(indices.are_taken(session, x, given) for x in fit.values()):
-                continue
             status = Status.WRONG_CONTRACT
             one = Life(case, tuple(steps), fit, (), status, own={"other": state})
             if life.eager(session, one).raised is None:
