@@ -41,6 +41,23 @@ def test_wire_keeps_values_strides_and_offset() -> None:
     assert came["odd"].storage_offset() == 1
 
 
+@pytest.mark.parametrize("dtype", ["complex32", "uint16", "float8_e5m2"])
+def test_types_that_no_reference_may_have_arrive(dtype: str) -> None:
+    a, b = pair()
+    there = torch.arange(1, 9, dtype=torch.uint8).view(getattr(torch, dtype))
+    a.send(there)
+    came = b.receive()
+    assert came.dtype is there.dtype
+    assert torch.equal(came.view(torch.uint8), there.view(torch.uint8))
+    assert frames.unknown(there)
+
+
+def test_tensors_without_plain_memory_are_refused_where_they_are() -> None:
+    a, _ = pair()
+    with pytest.raises(TypeError, match="expected tensors and plain values"):
+        a.send(torch.eye(3).to_sparse())
+
+
 def rings() -> tuple[frames.Peer, frames.Peer]:
     a, b = pair()
     a.shared, b.shared = ring.Ring.offer(a.sock), ring.Ring.accept(b.sock)

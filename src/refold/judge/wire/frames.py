@@ -37,6 +37,10 @@ DTYPES: dict[str, torch.dtype] = {
         torch.complex128,
     )
 }
+# A reference that has others is none that can be judged; a candidate's are told by their name.
+_RARE = ("complex32", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
+_RARE += ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+_SENT = {**DTYPES, **{name: getattr(torch, name) for name in _RARE if hasattr(torch, name)}}
 _MAX_HEADER = 8 << 20
 _MAX_BLOBS = 100_000
 
@@ -160,6 +164,8 @@ def encode(value: Any, blobs: list[torch.Tensor]) -> Any:
     """A JSON value; tensors keep strides and storage offset, and their bytes go to ``blobs``."""
     if isinstance(value, torch.Tensor):
         tensor = value.detach()
+        if tensor.layout != torch.strided or str(tensor.dtype).removeprefix("torch.") not in _SENT:
+            raise TypeError(f"expected tensors and plain values, came {unknown(tensor)}")
         window = torch.as_strided(tensor, (span(tensor),), (1,))
         blobs.append(raw(window))
         return {
@@ -230,7 +236,7 @@ def decode(value: Any, blobs: list[torch.Tensor]) -> Any:
 
 
 def _tensor(spec: dict[str, Any], blob: torch.Tensor) -> torch.Tensor:
-    dtype = DTYPES[spec["dtype"]]
+    dtype = _SENT[spec["dtype"]]
     shape = [int(s) for s in spec["shape"]]
     stride = [int(s) for s in spec["stride"]]
     lead = int(spec["lead"])
