@@ -53,6 +53,7 @@ def resized(inputs: list[Any], old: int, new: int, dims: Iterator[tuple[int, int
 
 _SMALL = 1 << 18  # elements of what a larger batch is made of
 _BLOCKS = 64, 256  # of rows or columns, of many kernels
+_LASTING, _OPEN = 321, 16.0  # places, and what gates of ordinary numbers are opened by
 _LONG = 1025  # of a sequence: tables of places, and states that are cut, end before it
 
 
@@ -161,6 +162,28 @@ def _square(inputs: list[Any], dims: list[tuple[int, int]], size: int) -> list[i
     return [n for n in found if n != size and _small(inputs, dims, size, n)][:_TENSORS]
 
 
+def lasting(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Each axis but the batch long, with large numbers that are the same at every place: gates
+    stand open or closed throughout, so that what lies far back shows in what comes out."""
+    held = tensors(inputs)
+    if not held or not held[0].dim():
+        return
+    groups = [g for g in dimensions(inputs) if any(held[i].is_floating_point() for i, _ in g[1])]
+    for name, dims, size in groups[:_TENSORS]:
+        if not size or size >= _LASTING or not _small(inputs, dims, size, _LASTING):
+            continue
+        counter = iter(range(1 << 30))
+
+        def change(t: torch.Tensor, dims: Any = dims, n: Iterator[int] = counter) -> torch.Tensor:
+            i, plain = next(n), not t.is_floating_point()
+            for _, d in [pair for pair in dims if pair[0] == i]:
+                index = torch.arange(_LASTING) % (t.shape[d] if plain else 1)
+                t = t.index_select(d, index)
+            return t if plain else t * _OPEN
+
+        yield f"{name} = {_LASTING}, large and alike", [every(v, change) for v in inputs]
+
+
 def scalars(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     """One plain number or switch at a time with another value: whole ones as others, too, and
     zero, one, and of the other sign."""
@@ -190,7 +213,8 @@ def scalars(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
 def _more(value: Any) -> Any:
     if isinstance(value, bool):
         return not value
-    return value + 1 if isinstance(value, int) else 1.5 * value
+    # of many bits: float32 has no such number
+    return value + 1 if isinstance(value, int) else 1.3 * value
 
 
 def _broken(value: Any) -> Any:

@@ -45,7 +45,8 @@ def by_name(session: Session) -> Iterator[Life]:
 
 
 def derive(session: Session) -> Iterator[Life]:
-    """Each optional argument given another value, or left out; two at once; with gradients."""
+    """Each optional argument given another value between calls without it, or left out; two at
+    once; with gradients."""
     found, given = parameters(session), session.inputs()
     truth = session.truth(given).eager
     if truth is None:
@@ -66,11 +67,13 @@ def derive(session: Session) -> Iterator[Life]:
             said = _said(value)
             by = [*names, parameter.name]
             steps = [*begin(), call("y", words=by), {"do": "mode", "train": False}]
-            steps += [call("y in eval mode", words=by)]
-            given_so, case = {"x0": [*kept, value]}, f"{parameter.name} = {said}"
+            # what a call with another value has left meets those without, and the reverse
+            steps += [call("without it", "plain"), call("y in eval mode", words=by)]
+            steps += [call("without it again", "plain")]
+            given_so, case = {"x0": [*kept, value], "plain": given}, f"{parameter.name} = {said}"
             yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
             if _learns(value):
-                yield _backward(session, f"gradients, {case}", by, given_so)
+                yield _backward(session, f"gradients, {case}", by, {"x0": given_so["x0"]})
         if i < len(given):
             steps = [*begin(), call("y", words=names)]
             case = f"{parameter.name} left out"
@@ -88,8 +91,11 @@ def _others(default: Any, unlike: list[torch.Tensor], said: list[str]) -> list[A
         return [not default]
     if not isinstance(default, int | float):
         return []
-    kind = type(default)
-    return list(dict.fromkeys(v for v in (2 * default + 1, kind(0), -default) if v != default))
+    if isinstance(default, float):  # of many bits: float32 has no such number
+        found = [1.7 * default + 0.9, 0.7 * default, 0.0, -default]
+    else:
+        found = [2 * default + 1, 0, -default]
+    return list(dict.fromkeys(v for v in found if v != default))
 
 
 def _states(outputs: Any) -> list[Any]:

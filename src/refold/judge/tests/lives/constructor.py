@@ -57,11 +57,17 @@ def _calls(session: Session) -> list[tuple[str, Init, tuple[int, int]]]:
             case = f"argument {i} = {new!r} instead of {value!r}"
             size = (value, new) if type(value) is int else _NONE
             found.append((case, [*init[:i], new, *init[i + 1 :]], size))
+    taken = list(inspect.signature(type(session.oracle.model)).parameters.values())
+    named = _with_defaults(init, taken)
+    for name, value in list(named.items())[len(init) :]:
+        for new in _others(value, said):
+            case = f"{name} = {new!r} instead of {value!r}, its default"
+            size = (value, new) if type(value) is int else _NONE
+            found.append((case, {**named, name: new}, size))
     if len(found) > _NUMBERS:
         found = random.Random(session.secret).sample(found, _NUMBERS)
     elif session.quick:
         random.Random(session.secret).shuffle(found)
-    taken = list(inspect.signature(type(session.oracle.model)).parameters.values())
     names = [p.name for p in taken if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     if init and len(names) >= len(init):
         found.insert(0, ("all arguments by keyword", dict(zip(names, init, strict=False)), _NONE))
@@ -70,6 +76,19 @@ def _calls(session: Session) -> list[tuple[str, Init, tuple[int, int]]]:
         kept = max((i + 1 for i, optional in enumerate(more) if not optional), default=0)
         found.insert(0, (f"no argument behind the first {kept}", list(init[:kept]), _NONE))
     return found
+
+
+def _with_defaults(init: Sequence[Any], taken: Sequence[inspect.Parameter]) -> dict[str, Any]:
+    """The constructor's arguments by name, and those that have defaults behind them; empty where
+    it takes some by position alone."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    known = [p for p in taken if p.kind in kinds]
+    if [p.name for p in known[: len(init)]] != [p.name for p in taken[: len(init)]]:
+        return {}
+    if len(known) < len(init):
+        return {}
+    rest = {p.name: p.default for p in known[len(init) :] if p.default is not p.empty}
+    return {**{p.name: v for p, v in zip(known, init, strict=False)}, **rest}
 
 
 def _fitting(given: dict[str, list[Any]], size: tuple[int, int]) -> Iterator[dict[str, list[Any]]]:
@@ -113,8 +132,8 @@ TESTS: tuple[Test, ...] = (
         "constructor",
         "sizes, numbers and words of the constructor that are built in, other names and defaults",
         "The constructor's whole numbers, one more, one less, doubled and -1, its switches, words "
-        "and other numbers, above one, too, alone or in tuples, where taken; all by keyword; those "
-        "that have defaults left out; inputs fit a size of theirs.",
+        "and other numbers, above one, too, alone or in tuples, where taken; defaults, too; all "
+        "by keyword; those that have defaults left out; inputs fit a size of theirs.",
         _varied,
         20,
     ),

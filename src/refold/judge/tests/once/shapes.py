@@ -11,6 +11,7 @@ import torch
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.values.drawn import has_power
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import PERTURBED
 from refold.judge.verdict.verdict import Failure
@@ -31,6 +32,9 @@ def run(session: Session) -> Iterator[Failure]:
     before = session.cases
     for case, inputs in shaped:
         yield from session.check(case, inputs, limit=seldom(given, inputs, held))
+    for case, inputs in draws.lasting(given):
+        if has_power(session.truth(inputs)):
+            yield from session.check(case, inputs, limit=seldom(given, inputs, held))
     for case, inputs in draws.scalars(given):
         yield from session.check(case, inputs, limit=not case.endswith(draws.CHANGED))
     if session.cases == before:
@@ -71,7 +75,8 @@ TEST = Test(
     "shapes",
     "one-shape kernels, skipped tails, numbers taken for constants, inputs changed at some sizes",
     "Batches of 0, 1, odd, one more, eight times as many and secret sizes, every dimension (one "
-    "more, small, 64, 257, secret, as large as another, exchanged with the batch) and other "
-    "numbers (zero, one, negative) that the reference accepts.",
+    "more, small, 64, 257, secret, as large as another, exchanged with the batch, long with the "
+    "same large numbers at every place) and other numbers (zero, one, negative) that the "
+    "reference accepts.",
     run,
 )
