@@ -38,8 +38,10 @@ DTYPES: dict[str, torch.dtype] = {
     )
 }
 # A reference that has others is none that can be judged; a candidate's are told by their name.
-_RARE = ("complex32", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
-_RARE += ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+_RARE = (
+    *("complex32", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"),
+    *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"),
+)
 _SENT = {**DTYPES, **{name: getattr(torch, name) for name in _RARE if hasattr(torch, name)}}
 _MAX_HEADER = 8 << 20
 _MAX_BLOBS = 100_000
