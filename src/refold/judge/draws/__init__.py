@@ -12,6 +12,7 @@ from refold.judge.draws.inputs import (
     resized,
     scalars,
     shapes,
+    stretched,
     two_valued,
 )
 from refold.judge.draws.layouts import (
@@ -72,6 +73,7 @@ __all__ = [
     "shapes",
     "signed",
     "slices",
+    "stretched",
     "tensors",
     "twice",
     "two_valued",

@@ -184,6 +184,16 @@ def lasting(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
         yield f"{name} = {_LASTING}, large and alike", [every(v, change) for v in inputs]
 
 
+def stretched(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Each axis but the batch as long as sequences are."""
+    held = tensors(inputs)
+    if not held or not held[0].dim():
+        return
+    for name, dims, size in list(dimensions(inputs))[:_TENSORS]:
+        if 0 < size < _LONG and _small(inputs, dims, size, _LONG):
+            yield f"{name} = {_LONG}", resized(inputs, size, _LONG, iter(dims))
+
+
 def scalars(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     """One plain number or switch at a time with another value: whole ones as others, too, and
     zero, one, and of the other sign."""

@@ -132,6 +132,8 @@ def _dtypes(session: Session) -> Iterator[Life]:
         if to == "float64":
             yield _gradients_moved(session, to)
             yield _copied(session, to)
+        elif to == "bfloat16":
+            yield from _stretched(session, to)
 
 
 def _gradients_moved(session: Session, to: str) -> Life:
@@ -142,6 +144,14 @@ def _gradients_moved(session: Session, to: str) -> Life:
     eps = torch.finfo(getattr(torch, to)).eps
     case = f"a backward in {to}"
     return Life(case, tuple(steps), inputs(session, 1), dtypes=DTYPES, eps=eps)
+
+
+def _stretched(session: Session, to: str) -> Iterator[Life]:
+    """Long axes: places above 256 have no number of their own in bfloat16."""
+    for case, given in draws.stretched(session.inputs()):
+        steps = (*begin(), {"do": "dtype", "to": to}, call("y", cast=to))
+        eps, wrong = torch.finfo(getattr(torch, to)).eps, Status.WRONG_NUMERICS
+        yield Life(f"{to}, {case}", steps, {"x0": given}, status=wrong, dtypes=DTYPES, eps=eps)
 
 
 def _copied(session: Session, to: str) -> Life:
@@ -266,10 +276,10 @@ TESTS: tuple[Test, ...] = (
         "float32 inside a module that was moved to float64, folds that outlive a move, what "
         "leaves the range of 16 bits",
         "The module in float64, bfloat16 and float16, and back, where the rounded weights count; "
-        "gradients in float64; larger inputs in 16 bits are finite where eager's are; whether a "
-        "copy has the types is told.",
+        "gradients in float64; larger inputs in 16 bits are finite where eager's are; long axes in "
+        "bfloat16; whether a copy has the types is told.",
         _dtypes,
-        46,
+        52,
     ),
     living(
         "settings",
