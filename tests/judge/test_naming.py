@@ -127,3 +127,22 @@ def test_what_the_verdict_calls_another_function(
         limits=LIMITS,
     )
     assert verdict.status is expected, verdict.failures
+
+
+def test_what_is_wrong_on_these_inputs_at_once_is_no_crash(tmp_path: Path) -> None:
+    """A refusal between made nothing wrong that a new module has wrong, too."""
+    reference = tmp_path / "ref.py"
+    text = "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
+    text += (
+        "    def __init__(self):\n        super().__init__()\n        self.a = nn.Linear(6, 4)\n\n"
+    )
+    text += "    def forward(self, x):\n        return self.a(x)\n"
+    inputs = "\n\ndef get_inputs():\n    return [torch.randn(3, 6)]\n"
+    reference.write_text(text + inputs)
+    candidate = tmp_path / "cand.py"
+    text = text.replace("Model(", "ModelNew(").replace("return self.a(x)", "return self.a(x).abs()")
+    candidate.write_text(text)
+    test = "after a refusal"
+    verdict = judge(reference, candidate, quick=True, only=test, timing=False, limits=LIMITS)
+    named = {f.status for f in verdict.failures}
+    assert S.WRONG_NUMERICS in named <= {S.WRONG_NUMERICS, S.WRONG_MODE}, verdict.failures

@@ -24,7 +24,7 @@ from refold.judge.wire.memory import Starved, exhausted
 
 _BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
 _WHOLE = 0.2  # of quick lives of small models, that have all threads wherever they are
-_ASKED = 4  # stale answers of a test for which a new module is asked
+_ASKED = 4  # stale and other answers of a test for which a new module is asked
 # tests in which the number of threads may matter: it is as the candidate's users have it
 _SIDE_BY_SIDE = {
     *("batches", "every batch", "batches with gradients", "threads", "number of threads"),
@@ -57,9 +57,10 @@ def every(
 
 
 def _set_aside(last: Begun, stale: list[tuple[Life, Failure]]) -> Iterator[Failure]:
-    """What a life showed; what may be stale waits until the worker has time to tell."""
+    """What a life showed; what may be stale, or of values alone, waits until the worker has time
+    to tell."""
     for failure in last.judged():
-        if failure.status is Status.STALE_WEIGHTS:
+        if failure.status in anew.OTHER_NAMES:
             stale.append((last.life, failure))
         else:
             yield failure

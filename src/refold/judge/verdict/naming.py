@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _ACCUSES = (Status.CHEATS, Status.MUTATES, Status.NONDETERMINISTIC)
 _FOLLOWS = (*_ACCUSES, Status.STALE_WEIGHTS, Status.WRONG_CONTRACT, Status.CRASHED)
-_WRITES = (
+WRITES = (
     *("write", "write_part", "write_state", "load", "load_part", "restore", "put_back", "embed"),
     *("own", "parametrize", "restructure", "update", "dtype", "take_away", "empty"),
 )
@@ -69,7 +69,7 @@ def status(session: Session, life: Life, label: str, kind: str, structural: bool
 
 def _written(life: Life, label: str) -> bool:
     for step in life.steps:
-        if step["do"] in _WRITES:
+        if step["do"] in WRITES:
             return True
         if step.get("label") == label:
             return False

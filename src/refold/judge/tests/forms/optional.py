@@ -20,6 +20,7 @@ from refold.judge.worker.steps import Step
 
 _NONES, _MASKS = 4, 12
 _PAIRS = 6
+_NUMBERS = (0.0, 0.37, 0, 2)
 _TRIALS = 16  # pairs of values for two arguments, until the reference takes one
 _NAMED = "y by keyword"
 
@@ -56,7 +57,8 @@ def derive(session: Session) -> Iterator[Life]:
     named, held = words(session), list(unlike.values())
     others = {p.name: _others(p.default, held, named) for p in found}
     for p in found:
-        others[p.name] += _states(truth.outputs) if p.default is None else []
+        if p.default is None:
+            others[p.name] += [*_states(truth.outputs), *_plain(p, named)]
     for i, parameter in enumerate(found):
         if parameter.default is inspect.Parameter.empty:
             continue
@@ -96,6 +98,14 @@ def _others(default: Any, unlike: list[torch.Tensor], said: list[str]) -> list[A
     else:
         found = [2 * default + 1, 0, -default]
     return list(dict.fromkeys(v for v in found if v != default))
+
+
+def _plain(parameter: inspect.Parameter, said: list[str]) -> list[Any]:
+    """Numbers and words for an argument that is None by default, where it is not said to be a
+    tensor: zero is a number, too, which is not true."""
+    if "Tensor" in str(parameter.annotation):
+        return []
+    return [*_NUMBERS, *said]
 
 
 def _states(outputs: Any) -> list[Any]:
