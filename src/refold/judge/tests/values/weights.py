@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from refold.judge import draws
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import beside, compare
 from refold.judge.tests.backward.far import KINKS, turning
@@ -27,7 +28,7 @@ from refold.judge.wire.host import Raised
 from refold.judge.worker.steps import Step
 
 _SCALES = (2.0**-12, 2.0**12)
-_SHIFT = 2.0**8
+_SHIFT, _FAR = 2.0**8, 2.0**10
 _TENSORS = 4  # of which each is tried alone
 _INFINITE = 2  # likewise
 _VALUES = {"NaN": float("nan"), "infinity": float("inf")}
@@ -51,17 +52,22 @@ def _sizes(session: Session) -> Iterator[Failure]:
         changes = {f"{name} x {scale:g}": start[name] * scale for scale in _SCALES}
         if start[name].dim() == 1:  # what is added to each channel: large terms cancel behind it
             changes[f"{name} + {_SHIFT:g}"] = start[name] + _SHIFT
-        for case, changed in changes.items():
+        # running statistics are what counts in eval mode
+        mode = None if name in parameters else False
+        tried = [(case, changed, given, mode) for case, changed in changes.items()]
+        if name not in parameters and start[name].dim() == 1 and draws.has_numbers(given):
+            case = f"{name} and inputs + {_FAR:g}"  # what is learnt of such inputs is as far
+            far = draws.valued(given, lambda t: t + _FAR)
+            tried.append((case, start[name] + _FAR, far, None))
+        for case, changed, asked, mode in tried:
             session.add_state("sized", {**start, name: changed})
             session.entered("")  # the worker has the last one of that name
-            # running statistics are what counts in eval mode
-            mode = None if name in parameters else False
-            truth = session.truth(given, "sized", mode)
+            truth = session.truth(asked, "sized", mode)
             if truth.eager is None or not runs.mostly_finite(truth.eager.outputs):
                 continue
             if has_power(truth):
                 own = {"state": "sized", "training": mode, "limit": True}
-                yield from session.check(case, given, **own)  # type: ignore[arg-type]
+                yield from session.check(case, asked, **own)  # type: ignore[arg-type]
     if session.cases == before:
         raise Skip("eager keeps its digits under none of them")
 
@@ -227,9 +233,9 @@ TESTS: tuple[Test, ...] = (
         "one tensor's size",
         "weights clamped, or left out where they are small, means that cancel large terms",
         "Each of four parameters and four buffers alone times 2^-12 and 2^12, and those of one "
-        "axis plus 2^8, wherever eager keeps its digits.",
+        "axis plus 2^8, buffers with the inputs plus 2^10, wherever eager keeps its digits.",
         _sizes,
-        calls=16,
+        calls=18,
     ),
     Test(
         "NaN in a weight",
