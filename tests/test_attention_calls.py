@@ -216,3 +216,21 @@ def test_scores_that_float32_tells_apart_no_more(size: float, near: float) -> No
     torch.testing.assert_close(made[2].double(), truth[2], rtol=near, atol=near)
     for found in made[:2]:  # weights are nearly 0 or 1, and a gradient is what rounding leaves
         assert found.isfinite().all() and found.abs().max() < 1e-4 * size
+
+
+# of tensor cores, and of plain arithmetic
+@pytest.mark.parametrize(("moved", "spread"), [(30.0, 0.1), (1e3, 0.003), (1e4, 0.01)])
+def test_scores_of_values_far_from_zero(moved: float, spread: float) -> None:
+    """Rounding decides here which keys weigh how much: with fp32's digits, no more than that of
+    PyTorch's product and softmax."""
+    torch.manual_seed(0)
+    q, k = (moved + spread * torch.randn(SHAPE) for _ in range(2))
+    given = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, torch.randn(SHAPE))]
+    out = emulated_graph(planned(graph_of((0,))).text()).call(list(given))[0]
+
+    def by_hand(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(q @ k.transpose(-1, -2) * 0.125, -1) @ v
+
+    exact, eager = by_hand(*(x.double() for x in given)), by_hand(*given)
+    ours, theirs = ((x.double() - exact).norm().item() for x in (out, eager))
+    assert ours < 1.2 * theirs, (ours, theirs)

@@ -8,7 +8,7 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 constexpr float kNumerators = 10.0f;                   // log2 of the largest numerator
 constexpr float kUnscaleNumerators = 0.0009765625f;    // 2^-10
 constexpr float kMostUnscale = 1.0e36f;                // of queries and keys together: scores stay in fp32's range
-constexpr float kMostScore = 0.00390625f;              // 2^22, where operands are scaled to less than 2^15 each
+constexpr float kMostScore = 0.0625f;                  // 2^26, where operands are scaled to less than 2^15 each
 
 // The tensor cores round toward zero: with every 16 products a sum loses half a unit in its last place on average, which
 // is 2^-24 / (2 ln 2) of it, mantissas being spread as logarithms are. Summed evenly over `steps` such it is short by (steps + 1) / 2 of these; times restored(steps) it
@@ -18,8 +18,8 @@ constexpr double restored(long steps) { return 1.0 + 0.5 * (steps + 1) * 0.72134
 constexpr float kRestored = float(restored(kAttentionKeys / 16));  // of sums over a tile
 
 // Whether plain arithmetic computes what queries and keys of these largest unscales make: something is not finite, or
-// scores may be beyond 2^22. A score's difference from the largest one is taken before it is rounded, and the largest
-// one is rounded: from there on the rounding may be more than a unit, and the largest one's exponential is not 1.
+// scores may be beyond 2^26. A score's difference from the largest one is taken before it is rounded, and the largest
+// one is rounded, by 2 at most up to there: a numerator is 2^12 then in the place of 2^10, where fp16 ends at 2^16.
 // of_scores: features, times what scores are multiplied by.
 RF_FN bool is_exceptional(float queries, float keys, float of_scores) {
   const bool ordinary = queries <= kMostUnscale && keys <= kMostUnscale && queries * keys * abs(of_scores) <= kMostScore;
