@@ -124,6 +124,38 @@ def test_only_what_is_new_is_run_twice() -> None:
     assert twin.calls <= 3
 
 
+@pytest.mark.parametrize(("ignored", "between"), [(-100, -1), (255, 100)])
+def test_a_value_by_itself_says_nothing_of_those_before_it(
+    ignored: int, between: int, tmp_path: Path
+) -> None:
+    """-100 is left out by a loss, or 255; a GPU asserts of -1, and of 100 beside 40 classes."""
+    file = tmp_path / "ignored.py"
+    text = (REFERENCES / "loss.py").read_text()
+    file.write_text(text.replace("(x), target)", f"(x), target, ignore_index={ignored})"))
+    oracle, (x, target) = oracle_of(file)
+    target[::5] = ignored
+    oracle.eager([x, target], True, 0)
+    assert oracle.rehearsal is not None
+    twin = Counted(oracle.rehearsal)
+    oracle.eager([x, target.flip(0)], True, 0)
+    assert twin.calls == 0
+    target[::5] = between
+    with pytest.raises(IndexError):
+        oracle.eager([x, target], True, 0)
+    assert twin.calls == 1
+
+
+def test_a_vocabulary_is_known_by_a_few_of_its_words() -> None:
+    torch.manual_seed(0)
+    draws = [[torch.randint(0, 50000, (8, 32))] for _ in range(20)]
+    found = Rehearsal.__new__(Rehearsal)
+    found.by_value, found.known = False, {}
+    found._learn(draws[0])
+    least, most = draws[0][0].min(), draws[0][0].max()
+    inner = [d for d in draws if least <= d[0].min() and d[0].max() <= most]
+    assert len(inner) > 2 and all(map(found.ordinary, inner))
+
+
 def test_what_asserts_by_value_is_always_rehearsed_and_moved_inward(tmp_path: Path) -> None:
     file = tmp_path / "probabilities.py"
     file.write_text(_PROBABILITIES)
