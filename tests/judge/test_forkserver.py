@@ -37,6 +37,21 @@ def test_children_share_nothing_with_the_server() -> None:
     assert a._process.poll() == -signal.SIGKILL
 
 
+def test_each_judge_has_an_order_of_texts_and_a_worker_another() -> None:
+    """A number of this process's own, unless the user has given one."""
+    look = "from refold.judge.wire import forkserver; print(forkserver.HASH_SEED)"
+    without = {k: v for k, v in os.environ.items() if k != "PYTHONHASHSEED"}
+    given = [without, without, {**without, "PYTHONHASHSEED": "7"}]
+    started = [
+        subprocess.Popen([sys.executable, "-c", look], env=env, stdout=subprocess.PIPE)
+        for env in given
+    ]
+    first, second, fixed = (p.communicate()[0].strip() for p in started)
+    assert first != second and fixed == b"7"
+    assert forkserver.OTHER_HASHES["PYTHONHASHSEED"] != forkserver.HASH_SEED
+    assert forkserver.environment(1, {})["PYTHONHASHSEED"] == forkserver.HASH_SEED
+
+
 def test_the_server_never_starts_a_thread() -> None:
     server = forkserver.start(1)
     assert server.usable()

@@ -29,6 +29,7 @@ from refold.judge.verdict.verdict import (
     Verdict,
     headline,
 )
+from refold.judge.wire import forkserver
 from refold.judge.wire.host import Raised, WorkerDied
 from refold.judge.wire.memory import Starved
 from refold.judge.wire.meter import METER
@@ -282,6 +283,7 @@ def _environment(session: Session) -> dict[str, Any]:
         "threads": session.threads,
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "workers": session.workers,
+        "hash_seed": forkserver.HASH_SEED,
         "processes": session.processes,
         "sandbox": _kept(session),
         "import_seconds": round(session.import_seconds, 3),

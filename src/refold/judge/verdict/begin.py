@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ def session(reference: Reference, request: Request, how: How, room: Room | None 
     one.frugal = worked > _SLOW or oracle.bytes > _MANY
     if not one.frugal:
         _repeated(one)
-    one.reload = lambda: _load_candidate(one)
+    one.reload = lambda extra=None: _load_candidate(one, extra)
     return one
 
 
@@ -135,8 +136,8 @@ def _wanted(session: Session, inputs: list[Any], outputs: Any) -> int:
     return wanted(session.device, forward, results, oracle.bytes)
 
 
-def _load_candidate(session: Session) -> Host:
-    host = Host(session.limits, session.threads, place=session.oracle.place.of)
+def _load_candidate(session: Session, extra: Mapping[str, str] | None = None) -> Host:
+    host = Host(session.limits, session.threads, extra=extra, place=session.oracle.place.of)
     began, spent = time.perf_counter(), effort_of(host)
     try:
         if session.folder:
@@ -161,7 +162,8 @@ def _load_candidate(session: Session) -> Host:
     except BaseException:
         host.close()
         raise
-    session.workers = "forked" if host.forked else "started afresh"
+    if not extra:
+        session.workers = "forked" if host.forked else "started afresh"
     session.import_seconds = time.perf_counter() - began
     session.import_effort = spent()
     session.info = {**info["state"], **{k: info[k] for k in ("flags", "generator")}}

@@ -95,7 +95,7 @@ class Session(Truths):
     _random: bool | None = None
     _held: dict[tuple[str, str], Any] = field(default_factory=dict)
     _remembers: dict[bool, bool] = field(default_factory=dict)
-    reload: Callable[[], Host] | None = None
+    reload: Callable[..., Host] | None = None
     outside: Outside = field(default_factory=Outside)
     growing: Any = None  # what `leaks` measures while another worker is asked
     found: list[Failure] = field(default_factory=list)  # by the way, whatever test runs

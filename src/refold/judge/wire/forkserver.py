@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import platform
+import secrets
 import select
 import signal
 import socket
@@ -34,6 +35,10 @@ _LATE = (
 )
 # OpenMP's threads sleep at once where they have nothing to do
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
+# The order of sets of texts. Another one for each judge: who needs one of them is right by luck.
+HASHES = "PYTHONHASHSEED"
+HASH_SEED = os.environ.get(HASHES) or str(secrets.randbelow(1 << 32))
+OTHER_HASHES = {HASHES: str((int(HASH_SEED) + 1) % (1 << 32) if HASH_SEED.isdigit() else 1)}
 _START_SECONDS = 120.0
 _FORK_SECONDS = 20.0  # a fork takes milliseconds
 _MESSAGE = 1 << 12
@@ -62,7 +67,7 @@ def environment(threads: int, extra: Mapping[str, str]) -> dict[str, str]:
             "PYTHONPATH": os.pathsep.join(path),
             **PASSIVE,
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "PYTHONHASHSEED": "0",
+            HASHES: HASH_SEED,
             **allocator(),
             **extra,
         }
