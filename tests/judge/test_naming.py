@@ -146,3 +146,25 @@ def test_what_is_wrong_on_these_inputs_at_once_is_no_crash(tmp_path: Path) -> No
     verdict = judge(reference, candidate, quick=True, only=test, timing=False, limits=LIMITS)
     named = {f.status for f in verdict.failures}
     assert S.WRONG_NUMERICS in named <= {S.WRONG_NUMERICS, S.WRONG_MODE}, verdict.failures
+
+
+def test_what_is_wrong_on_other_values_is_no_cheat(tmp_path: Path) -> None:
+    """Nothing is kept from another call where a new worker is wrong on these values, too."""
+    text = "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
+    text += (
+        "    def __init__(self):\n        super().__init__()\n        self.a = nn.Linear(6, 4)\n\n"
+    )
+    text += "    def forward(self, x, mask):\n"
+    text += "        seen = torch.arange(4) <= torch.arange(len(x))[:, None]\n"
+    text += (
+        "        s = self.a(x).masked_fill(~(mask & seen), -1e9)\n        return s.softmax(-1)\n"
+    )
+    inputs = "\n\ndef get_inputs():\n    mask = torch.zeros(3, 4, dtype=torch.bool)\n"
+    inputs += "    mask[:, 0] = True\n    return [torch.randn(3, 6), mask]\n"
+    (tmp_path / "ref.py").write_text(text + inputs)
+    text = text.replace("Model(", "ModelNew(").replace("-1e9", 'float("-inf")')
+    (tmp_path / "cand.py").write_text(text)
+    verdict = judge(
+        tmp_path / "ref.py", tmp_path / "cand.py", quick=True, only="cache", timing=False
+    )
+    assert {f.status for f in verdict.failures} == {S.WRONG_NUMERICS}, verdict.failures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,41 +15,56 @@ from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 
+_CALLS = "call "
+
 
 def run(session: Session) -> Iterator[Failure]:
+    """What is wrong here is kept from another call only where a new worker, which has not had
+    that call, is right."""
+    wrong: list[tuple[Failure, list[Any]]] = []
+    for case, inputs, options in _cases(session):
+        found = list(session.check(case, inputs, Status.CHEATS, **options))
+        wrong += [(failure, inputs) for failure in found]
+        if found and case.startswith(_CALLS):
+            break
+    if any(failure.status is Status.CHEATS for failure, _ in wrong):
+        session.dismiss()
+    for failure, inputs in wrong:
+        if failure.status is Status.CHEATS and any(session.check("", inputs, slot="new")):
+            failure = replace(failure, status=Status.WRONG_NUMERICS)
+        yield failure
+
+
+def _cases(session: Session) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
     """Same storage with new values, same values in new storage, small edits, many calls."""
     first, second = session.inputs(0), session.inputs(1)
     if not tensors(first) or session.truth(first).eager is None:
         raise Skip("no tensors among the inputs")
     session.call(first, slot="x")
     session.worker().request("write", slot="x", inputs=second)
-    yield from session.check("same storage, new values", second, Status.CHEATS, slot="x", put=False)
+    yield "same storage, new values", second, {"slot": "x", "put": False}
     session.worker().request("write", slot="x", inputs=first, counted=False)
     case = "same storage, new values, written past PyTorch's count"
-    yield from session.check(case, first, Status.CHEATS, slot="x", put=False)
-    yield from session.check("same values, new storage", second, Status.CHEATS, slot="z")
+    yield case, first, {"slot": "x", "put": False}
+    yield "same values, new storage", second, {"slot": "z"}
     session.call(first, slot="x", put=True)
     for case, edited in edits(first, session.seed, session.quick):
         session.worker().request("write", slot="x", inputs=edited)
-        yield from session.check(case, edited, Status.CHEATS, slot="x", put=False)
+        yield case, edited, {"slot": "x", "put": False}
     for case, edited in edits(first, session.secret, session.quick):
         session.worker().request("write", slot="x", inputs=first)
         session.call(first, slot="x", put=False)
         session.worker().request("write", slot="x", inputs=edited, counted=False)
         case = f"{case}, past PyTorch's count"
-        yield from session.check(case, edited, Status.CHEATS, slot="x", put=False)
+        yield case, edited, {"slot": "x", "put": False}
     for case, mixed in draws.alone(first, second):
         session.worker().request("write", slot="x", inputs=first)
         session.call(first, slot="x", put=False)
         session.worker().request("write", slot="x", inputs=mixed)
-        yield from session.check(case, mixed, Status.CHEATS, slot="x", put=False)
+        yield case, mixed, {"slot": "x", "put": False}
     count = 12 if session.quick else 40
     for i in range(count):
-        inputs = session.inputs(i % 5)
-        found = list(session.check(f"call {i + 1} of {count}", inputs, Status.CHEATS, slot="x"))
-        yield from found
-        if found:
-            return
+        yield f"{_CALLS}{i + 1} of {count}", session.inputs(i % 5), {"slot": "x"}
 
 
 def edits(inputs: list[Any], seed: int, quick: bool) -> Iterator[tuple[str, list[Any]]]:

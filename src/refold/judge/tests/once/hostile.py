@@ -44,7 +44,13 @@ def _by_zeros(session: Session, inputs: list[Any]) -> bool:
             return False
         mine = draws.tensors(session.call(inputs, training=training)["outputs"])
         theirs = draws.tensors(truth.eager.outputs)
-        lost = [torch.isnan(e) & torch.isfinite(m) for m, e in zip(mine, theirs, strict=True)]
+        free = [torch.isnan(e) & ~torch.isnan(m) for m, e in zip(mine, theirs, strict=True)]
+        lost = [at & torch.isfinite(m) for at, m in zip(free, mine, strict=True)]
+        endless = [at & torch.isinf(m) for at, m in zip(free, mine, strict=True)]
+        if any(bool(at.any()) for at in endless) and not _goes_there(
+            session, inputs, training, mine, endless
+        ):
+            return False
         for value in LARGE:
 
             def put(t: torch.Tensor, value: float = value) -> torch.Tensor:
@@ -60,13 +66,48 @@ def _by_zeros(session: Session, inputs: list[Any]) -> bool:
                 return False
             if not session.agrees(reply, known):
                 return False
-        mended = iter([torch.where(at, e, m) for m, e, at in zip(mine, theirs, lost, strict=True)])
+        mended = iter([torch.where(at, e, m) for m, e, at in zip(mine, theirs, free, strict=True)])
         whole = session.call(inputs, training=training)["outputs"]
         if not session.agrees(draws.every(whole, lambda _, n=mended: next(n)), truth):
             return False
     return True
 
 
+def _goes_there(
+    session: Session,
+    inputs: list[Any],
+    training: bool,
+    mine: list[torch.Tensor],
+    at: list[torch.Tensor],
+) -> bool:
+    """Whether what is infinite there, where eager has NaN, is what eager's own numbers become with
+    numbers of a sign in the place of infinities, the larger the farther: eager multiplies what is
+    no number by zeros (of the state before a first step), and a scan that begins with the first
+    step does not."""
+    last: list[torch.Tensor] | None = None
+    for size in _ENDLESS:
+
+        def put(t: torch.Tensor, size: float = size) -> torch.Tensor:
+            return torch.where(torch.isinf(t), torch.sign(t) * size, torch.nan_to_num(t, size))
+
+        other = draws.mapped(inputs, put)
+        known = session.truth(other, training=training)
+        if known.eager is None:
+            return False
+        if not session.agrees(session.call(other, training=training)["outputs"], known):
+            return False
+        now = draws.tensors(known.eager.outputs)
+        for n, (e, m, there) in enumerate(zip(now, mine, at, strict=True)):
+            far = torch.isfinite(e) & (torch.sign(e) == torch.sign(m))
+            if last is not None:
+                far &= e.abs() > _FARTHER * last[n].abs()
+            if not bool(far[there].all()):
+                return False
+        last = now
+    return True
+
+
+_ENDLESS, _FARTHER = (2.0**16, 2.0**32), 2.0**8  # in the place of infinities, and what they make
 LARGE = (2.0**16, -(2.0**10))  # in the place of what is no number
 ZEROS = "NaN and infinity that only zeros multiply are passed by"
 

@@ -21,6 +21,7 @@ from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.memory import at_most
 
 _FAR = (1e-30, 1e-24, 1e-12, 1e-6, 1e4, 1e6, 1e9, 1e19, 1e25)
+_NEAR = 2.0**-16
 _SQUARES = 1e18  # above it, and below its reciprocal, float32 has no such square
 _LARGE = (1e4, 1e6, 1e8)
 _LARGER = 64.0
@@ -117,6 +118,22 @@ def _magnitudes(session: Session) -> Iterator[Failure]:
         if scale in (1e-24, 1e19):
             for case, mixed in draws.alone(given, far):
                 yield from _checked(session, f"{case} x {scale:g}", mixed)
+    yield from _near_zero(session, given)
+
+
+def _near_zero(session: Session, given: list[Any]) -> Iterator[Failure]:
+    """Small inputs and, of parameters, what is added to them: behind a bias of ordinary size
+    nothing is small, and what cancels near zero does not show."""
+    start = session.state(session.base_state)
+    own = dict(session.oracle.model.named_parameters())
+    small = {k: v * _NEAR for k, v in start.items() if k in own and v.dim() < 2 and inexact(v)}
+    if not small:
+        return
+    session.add_state("near zero", {**start, **small})
+    session.entered("")
+    near = draws.valued(given, lambda t: t * _NEAR)
+    case = f"inputs and parameters of one axis x {_NEAR:g}"
+    yield from _checked(session, case, near, state="near zero")
 
 
 def _overflows(truth: Truth) -> bool:
@@ -169,6 +186,13 @@ def _ids(session: Session) -> Iterator[Failure]:
 
         return change
 
+    def filled(value: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        def change(t: torch.Tensor) -> torch.Tensor:
+            signed = not inexact(t) and t.dtype is not torch.bool and t.dtype.is_signed
+            return torch.full_like(t, value) if signed else t
+
+        return change
+
     def moved(by: int) -> Callable[[torch.Tensor], torch.Tensor]:
         def change(t: torch.Tensor) -> torch.Tensor:
             wide = not inexact(t) and t.dtype is torch.int64
@@ -181,6 +205,7 @@ def _ids(session: Session) -> Iterator[Failure]:
     ]
     # what is special about a few shows by chance
     cases += [(f"all but each fifth {value}", fifth(value, True)) for value in (-1, -100)]
+    cases += [(f"all {value}", filled(value)) for value in (-1, -100, 0)]
     cases += [(f"all + 2^{n}", moved(1 << n)) for n in (30, 40)]
     cases += [("all x 1000003", lambda t: t * 1000003 if t.dtype is torch.int64 else t)]
     for case, change in cases:
@@ -326,10 +351,11 @@ TESTS: tuple[Test, ...] = (
     ),
     Test(
         "far magnitudes",
-        "squares that overflow, sums that run out of range",
-        "Inputs from 1e-30 to 1e25, where eager keeps its digits; the farthest without cuDNN, too.",
+        "squares that overflow, sums that run out of range, what cancels near zero",
+        "Inputs from 1e-30 to 1e25, where eager keeps its digits; the farthest without cuDNN, too; "
+        "small ones with small parameters of one axis.",
         _magnitudes,
-        calls=24,
+        calls=26,
     ),
     Test(
         "one large sample",
@@ -341,10 +367,10 @@ TESTS: tuple[Test, ...] = (
     Test(
         "far ids",
         "indices cut to 32 bits, or of one type, special indices ignored",
-        "Integers far away, negative, at the ends of their type, in other types and halves between "
-        "them, where taken.",
+        "Integers far away, negative, all of one special value, at the ends of their type, in "
+        "other types and halves between them, where taken.",
         _ids,
-        calls=15,
+        calls=18,
     ),
     Test(
         "masks",
