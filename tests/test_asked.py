@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import random
 import sys
@@ -17,6 +18,7 @@ from torch import nn
 
 import refold
 from refold import introspect
+from refold.capture import outside
 
 SCALE = 2.0
 MODULE = types.ModuleType("refold_tests_asked")
@@ -215,6 +217,36 @@ def test_what_goes_on_at_each_call_does_so(name):
     with torch.no_grad():
         for _ in range(4):
             torch.testing.assert_close(fast(x), eager(x), rtol=1e-4, atol=1e-5)
+
+
+DISTANT = types.ModuleType("refold_distant")
+exec("def take():\n    return float(next(COUNT))", vars(DISTANT))
+
+
+def _taken(m: Any, x: Any) -> Any:
+    return x * DISTANT.take() if m.takes else x * 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.filterwarnings("ignore:refold")
+@pytest.mark.parametrize("takes", [False, True])
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_counter_that_code_may_reach(takes, installed, monkeypatch, tmp_path):
+    """That of another installed package costs no fast path where forward takes no number of it."""
+    vars(DISTANT).update(COUNT=itertools.count(1), __file__=f"{tmp_path}/refold_distant.py")
+    monkeypatch.setitem(sys.modules, DISTANT.__name__, DISTANT)
+    if installed:
+        monkeypatch.setattr(outside, "_INSTALLED", (str(tmp_path),))
+    module = module_of(_taken, lambda m: setattr(m, "takes", takes))
+    fast = refold.optimize(module, torch.randn(5, 8), measure=False)
+    assert (fast is module) == (takes or not installed), refold.status(fast).reason
+    assert installed or repr(DISTANT.COUNT) == "count(1)"
+    for _ in range(3):
+        x, number = torch.randn(5, 8), int(repr(DISTANT.COUNT)[6:-1])
+        with torch.no_grad():
+            expected = module.linear(x) * (number if takes else 2)
+            torch.testing.assert_close(fast(x), expected, rtol=1e-4, atol=1e-5)
+        assert repr(DISTANT.COUNT) == f"count({number + takes})"
+        assert refold.status(fast).fast == (installed and not takes)
 
 
 @pytest.mark.filterwarnings("ignore:refold")

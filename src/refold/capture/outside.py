@@ -10,6 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
+import sys
+import sysconfig
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -30,14 +33,17 @@ _LRU = type(functools.lru_cache(lambda: None))
 _USUAL = frozenset(vars(torch.nn.Module()))
 _ABSENT = object()
 _GLOBAL = "Python's random or numpy.random"
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 
 
 @contextlib.contextmanager
 def outside_kept(module: torch.nn.Module) -> Iterator[None]:
     """Run the block, and put back what then holds tensors of a trace, and what random numbers were
     drawn from beside PyTorch's generators. Raises CaptureError then, and before for an iterator
-    that forward reads: it gives its next value once."""
-    places, caches, generators = _places(module)
+    that forward reads: it gives its next value once. A counter of another installed package (see
+    `_is_distant`) may be reached and not be read: what it gave is asked for afterwards."""
+    places, caches, generators, counters = _places(module)
+    given = [repr(one) for _, one in counters]
     states = [(name, one, *known) for name, one in generators if (known := draws(one)) is not None]
     before = [(name, place, dict(_items(place))) for name, place in places]
     try:
@@ -51,6 +57,9 @@ def outside_kept(module: torch.nn.Module) -> Iterator[None]:
         drawn = [name for name, one, state, _ in states if has_drawn(one, state)]
         for _, one, state, put_back in states:
             put_back(one, state)
+    for (name, one), was in zip(counters, given, strict=True):
+        if repr(one) != was:
+            raise GoesOn(f"forward reads the iterator {name}, which goes on at each call")
     if drawn:
         raise CaptureError(f"forward draws random numbers of {drawn[0]}, which are not PyTorch's")
     if filled:
@@ -60,19 +69,24 @@ def outside_kept(module: torch.nn.Module) -> Iterator[None]:
 Named = list[tuple[str, Any]]
 
 
-def _places(module: torch.nn.Module) -> tuple[Named, list[Any], Named]:
-    """Namespaces, classes, containers and objects that forward may reach, functions' caches, and
-    generators of random numbers."""
+def _places(module: torch.nn.Module) -> tuple[Named, list[Any], Named, Named]:
+    """Namespaces, classes, containers and objects that forward may reach, functions' caches,
+    generators of random numbers, and distant counters."""
     reached = _refold_reach(_refold_kinds(module))
     found: dict[int, tuple[str, Any]] = {}
     caches: dict[int, Any] = {}
+    counters: dict[int, tuple[str, Any]] = {}
+    homes = {_top(type(m).__module__) for m in module.modules()}
     generators = [(_GLOBAL, one) for one in global_generators()]
     todo: list[tuple[str, Any]] = []
     for where, name, value in reached.entries.values():
         if _refold_is_theirs(where):
             words = where.__qualname__ if isinstance(where, type) else where.get("__name__")
             found.setdefault(id(where), (f"a name of {words}", where))
-            todo.append((name, value))
+            if type(value) is itertools.count and _is_distant(where, homes):
+                counters[id(value)] = name, value
+            else:
+                todo.append((name, value))
     for function, _ in reached.functions.values():
         space = function.__globals__
         found.setdefault(id(space), (f"a global of {space.get('__name__')}", space))
@@ -96,6 +110,8 @@ def _places(module: torch.nn.Module) -> tuple[Named, list[Any], Named]:
         name, value = todo.pop()
         if id(value) in seen or isinstance(value, (torch.nn.Module, torch.Tensor)):
             continue
+        if id(value) in counters:
+            continue
         seen[id(value)] = value
         if draws(value) is not None:
             generators.append((name, value))
@@ -108,7 +124,20 @@ def _places(module: torch.nn.Module) -> tuple[Named, list[Any], Named]:
         unread = set(map(id, vars(value).values())) if _has_dict(value) else set()
         todo += [(name, v) for v in inside(value) if id(v) not in unread]
         todo += fields(value) if unread else []
-    return list(found.values()), list(caches.values()), generators
+    return list(found.values()), list(caches.values()), generators, list(counters.values())
+
+
+def _top(name: Any) -> str:
+    return str(name).split(".")[0]
+
+
+def _is_distant(where: Any, homes: set[str]) -> bool:
+    """Is a namespace that of an installed package which has no class of the module's parts? What
+    code may reach by the names in it leads far: from a model of transformers to the locks of files.
+    A number that a counter there gave while forward was followed is missed by nobody."""
+    home = where.__module__ if isinstance(where, type) else where.get("__name__")
+    path = str(getattr(sys.modules.get(str(home)), "__file__", None))
+    return _top(home) not in homes and path.startswith(_INSTALLED)
 
 
 def _has_dict(value: Any) -> bool:
