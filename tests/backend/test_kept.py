@@ -186,3 +186,16 @@ def test_parts_are_found_by_another_process(tmp_path: Path) -> None:
         said.append(done.stdout.splitlines())
     assert said[0][1] == said[1][1]
     assert "'refold', False, True)" in said[0][0] and "'refold', True, True)" in said[1][0]
+
+
+def test_each_type_of_autocast_is_a_graph_of_its_own() -> None:
+    """PyTorch 2.11's cache asks whether autocast is on, and not to which type it casts."""
+    model, x = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)), torch.randn(3, 8)
+    run = compiled(model)
+    with all_ours():
+        for dtype in (torch.bfloat16, torch.float16, torch.bfloat16):
+            with torch.autocast("cpu", dtype):
+                made, wanted = run(x), model(x)
+            assert made.dtype == wanted.dtype == dtype
+            made.float().sum().backward()
+        assert run(x).dtype == torch.float32

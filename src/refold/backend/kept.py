@@ -134,11 +134,18 @@ def tagged(options: BackendOptions) -> Iterator[None]:
 
 def tag(options: BackendOptions) -> str:
     """All that our choice depends on beside what PyTorch's caches look at: the package, how it was
-    asked, the accuracy that PyTorch's flags ask, and what it was timed on."""
+    asked, the accuracy that PyTorch's flags ask, what it was timed on, and to which type autocast
+    casts: PyTorch 2.11 takes a graph of bfloat16 for one of float16."""
     flags = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     machine = torch.backends.cpu.get_cpu_capability(), os.cpu_count(), torch.get_num_threads()
     switch = os.environ.get("REFOLD_DISABLE", "0"), os.environ.get("CXX")
-    return f"refold {_package()} {options} {flags} {machine} {switch}"
+    return f"refold {_package()} {options} {flags} {machine} {switch} {_casts()}"
+
+
+def _casts() -> dict[str, torch.dtype]:
+    """The type that autocast casts to, of each kind of device where it is on."""
+    kinds = "cpu", "cuda"
+    return {k: torch.get_autocast_dtype(k) for k in kinds if torch.is_autocast_enabled(k)}
 
 
 @functools.cache
