@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import random
@@ -83,12 +84,47 @@ def _elsewhere(m: Any) -> None:
     MODULE.scale = 3.0  # type: ignore[attr-defined]
 
 
+def _times(factor: float) -> Callable[[Any], Any]:
+    return lambda x: x * factor
+
+
+def _static(factor: float) -> Callable[[Any], None]:
+    return lambda m: setattr(type(m), "act", staticmethod(_times(factor)))
+
+
+class Wrapper:
+    """Stands for a function, and is called as it is."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.gain = 1.0
+
+    def __call__(self, x: Any) -> Any:
+        return self.__wrapped__(x) * self.gain  # type: ignore[attr-defined]
+
+
+def _listed(m: Any, x: Any) -> Any:
+    return x * sum(value for name, value in vars(m).items() if name.startswith("scale"))
+
+
 # what forward does, what changes what it asks for, what is set when the module is made
 ASKED: dict[str, tuple[Any, ...]] = {
     "hasattr": (lambda m, x: x * m.scale if hasattr(m, "scale") else x, _set("scale", 3.0)),
     "getattr": (lambda m, x: x * getattr(m, "scale", 1.0), _set("scale", 3.0)),
     "the dict": (lambda m, x: x * m.__dict__.get("scale", 1.0), _set("scale", 3.0)),
     "vars": (lambda m, x: x * vars(m).get("scale", 1.0), _set("scale", 3.0)),
+    "all names": (_listed, _set("scale_b", 3.0), _set("scale_a", 2.0)),
+    "a static method": (lambda m, x: m.act(x), _static(3.0), _static(2.0)),
+    "what stands for a function": (
+        lambda m, x: m.act(x),
+        lambda m: setattr(m, "act", Wrapper(_times(3.0))),
+        lambda m: setattr(m, "act", Wrapper(_times(2.0))),
+    ),
+    "what is beside a function": (
+        lambda m, x: m.act(x),
+        lambda m: setattr(m.act, "gain", 3.0),
+        lambda m: setattr(m, "act", Wrapper(_times(2.0))),
+    ),
     "dir": (lambda m, x: x * (2 if "scale" in dir(m) else 1), _set("scale", 3.0)),
     "an exception": (_tried, _set("scale", 3.0)),
     "a descriptor": (lambda m, x: x * m.scale, _set("scale", 3.0), None, Described()),

@@ -36,6 +36,7 @@ from refold.runtime.settings import (
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
 _REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict"}
 _REFOLD_COMPUTED |= {"attrgetter", "methodcaller"}
+_REFOLD_LISTS = {"vars", "__dict__", "dir"}  # which give all names
 _REFOLD_SPACES = {"globals", "eval", "exec"}
 _REFOLD_IMPORTERS = {"__import__", "import_module", "modules"}
 _REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
@@ -51,8 +52,8 @@ class _RefoldReached:
     lists, dicts, sets, arrays and objects among globals, class attributes, closures and defaults,
     and what they hold, in turns. names: all names in the code, those of attributes among them.
     texts: texts in own code that may be names, as those that `hasattr` is given. computed: whether
-    own code finds attributes by computed names. counted: of objects the fields that count, or None
-    for all.
+    own code finds attributes by computed names. listed: whether it may go through all names.
+    counted: of objects the fields that count, or None for all.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class _RefoldReached:
         self.containers: tuple[Any, ...] = ()
         self.names: set[str] = set()
         self.texts: set[str] = set()
-        self.computed = False
+        self.computed = self.listed = False
 
     @property
     def counted(self) -> set[str] | None:
@@ -187,6 +188,7 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
             held = [*(function.__defaults__ or ()), function.__kwdefaults__, vars(function)]
             roots.extend(held)
             help_of(held)
+            found.listed |= bool(_REFOLD_LISTS & names)
             if _REFOLD_COMPUTED & names:
                 found.computed = True
                 names |= texts

@@ -172,6 +172,17 @@ def _refold_data(value: Any) -> bytes | None:
     return bytes(value) if small else None
 
 
+def _refold_stands_for(value: Any, names: Any) -> list[Any]:
+    """What is called by the name of another function, as static methods and what
+    `functools.update_wrapper` has changed: that function, and the fields beside it."""
+    if isinstance(value, (staticmethod, classmethod)):
+        return [value.__func__]
+    if isinstance(value, type) or "__wrapped__" not in getattr(value, "__dict__", {}):
+        return []
+    fields = {**vars(value), **(_refold_counted(value, names) or {})}
+    return [part for item in fields.items() for part in item]
+
+
 def _refold_setting(
     value: Any, depth: int = 0, names: Any = None, known: Any = None, places: Any = None
 ) -> Any:
@@ -211,6 +222,7 @@ def _refold_setting(
             inner += [_refold_content(cell) for cell in value.__closure__ or ()]
             inner += [vars(value)] if vars(value) else []
         inner += [value.__self__] if isinstance(value, types.MethodType) else []
+        inner += _refold_stands_for(value, names) if code is None else []
     elif name == "functools.partial":
         inner = [value.func, value.args, value.keywords]
     elif _refold_is_number(value) or name in ("torch.dtype", "torch.device"):

@@ -123,7 +123,8 @@ def _refold_gained(
     assigned: Collection[str],
     reached: Any,
 ) -> list[str]:
-    """The attributes that code names, and that a module has got since: `hasattr` tells them.
+    """The attributes that code names, and that a module has got since: `hasattr` tells them. Where
+    code may go through all names, all that are not private.
 
     known: those that it had. assigned: paths of attributes that forward itself sets.
     """
@@ -134,7 +135,8 @@ def _refold_gained(
     return sorted(
         name
         for name in found
-        if (name in reached.names or name in reached.texts) and not name.startswith("_refold")
+        if name in reached.names or name in reached.texts or (reached.listed and name[0] != "_")
+        if not name.startswith("_refold")
         if f"{path}.{name}".strip(".") not in assigned
         if not isinstance(getattr(kind, name, None), functools.cached_property)
     )
