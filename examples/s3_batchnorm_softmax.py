@@ -3080,6 +3080,29 @@ struct StreamK {
 
 }  // namespace rf
 
+// Clusters on Hopper: what the blocks of one share, one instruction each.
+#include <cstdint>
+
+
+namespace rf {
+
+// All threads of all blocks of the cluster; of the block, where it is alone.
+RF_FN void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// The same address in the shared memory of the cluster's block `rank`.
+RF_FN uint32_t map_shared_rank(uint32_t address, uint32_t rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+// To an address of map_shared_rank. The block there must have begun: a cluster_sync lies before it.
+RF_FN void store_shared_cluster(uint32_t to, uint32_t word) {
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
+}
+
+}  // namespace rf
+
 // Ptx on Hopper: the instructions that the product is built from, one small function each.
 //
 // Why: mbarriers in shared memory, TMA loads of whole tiles, and wgmma, the matrix product of a warpgroup, have no C++
@@ -3121,18 +3144,6 @@ RF_FN void mbarrier_wait(uint32_t barrier, uint32_t parity) {
 // Makes initialised barriers visible to TMA.
 RF_FN void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-// --- clusters of blocks ----------------------------------------------------------------------------
-// All threads of all blocks of the cluster; of the block, where it is alone.
-RF_FN void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-// The same address in the shared memory of the cluster's block `rank`.
-RF_FN uint32_t map_shared_rank(uint32_t address, uint32_t rank) {
-  uint32_t there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
 }
 
 // --- loads and stores by TMA -------------------------------------------------------------------
@@ -5354,7 +5365,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_b25bfb23200b"
+_REFOLD_NAME = "refold_sm_90_deb7217b621f"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

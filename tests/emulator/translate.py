@@ -75,6 +75,7 @@ INSTRUCTIONS: dict[str, str | None] = {
     "bar.arrive": "bar_arrive",
     "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;": "cluster_sync",
     "mapa.shared::cluster.u32": "map_shared",
+    "st.shared::cluster.u32": "store_shared_word",
     "mbarrier.init.shared::cta.b64": "barrier_init",
     "mbarrier.arrive.expect_tx.shared::cta.b64": "barrier_expect",
     "mbarrier.arrive.shared::cta.b64": "barrier_arrive",

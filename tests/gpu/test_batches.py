@@ -130,6 +130,7 @@ def turned(request) -> tuple[nn.Module, nn.Module]:
 
 
 SIZES = [(1030, 900, 770), (33, 17, 5), (2, 3, 4), (2000, 130, 4097), (5001, 64, 256), (70, 4, 12)]
+SIZES += [(600, 12, 8), (26000, 12, 8)]  # a cluster of blocks, and what no cluster holds
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -138,6 +139,7 @@ def test_turned_sides(turned: tuple[nn.Module, nn.Module], sizes: tuple[int, int
     depth, rows, cols = sizes
     some = [torch.randn(depth, n, device=DEVICE) * 10.0 ** (n % 5) for n in (rows, cols)]
     some[0][:, 0] *= 1e-20  # a column's scale is its own
+    some[1][depth // 2] *= 1e5  # and alike for all blocks that have a share of it
     assert introspect.fallback_reason(fast, some) is None
     check_close(
         fast(*some), module(*some), copy.deepcopy(module).double()(*(x.double() for x in some))

@@ -73,5 +73,7 @@ def _packed(pack: Pack) -> tuple[float, float]:
 
 
 def _packing(pack: Pack, device: DeviceModel) -> Price:
-    kernels = 2 if pack[1] == TRANSPOSED else 1  # the largest of each column first
+    # the largest of each column first, unless a cluster of blocks holds all of it
+    apart = pack[1] == TRANSPOSED and "clusters" not in device.device.features
+    kernels = 2 if apart else 1
     return Price.of(device, moved=_packed(pack)[0], kernels=kernels)

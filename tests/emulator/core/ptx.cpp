@@ -20,6 +20,8 @@ void store_shared(uint32_t to, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
   std::memcpy(shared<uint32_t>(to, 16), words, 16);
 }
 
+void store_shared_word(uint32_t to, uint32_t word) { *shared<uint32_t>(to) = word; }
+
 // --- groups of work that a thread begins and waits for -------------------------------------------------
 void commit(std::deque<std::vector<Later>>& groups) { groups.emplace_back(); }
 void wait_for_group(std::deque<std::vector<Later>>& groups, size_t left) {

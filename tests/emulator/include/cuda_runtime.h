@@ -137,7 +137,7 @@ enum cudaError_t { cudaSuccess, cudaErrorLaunchFailure, cudaErrorInvalidValue };
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount, cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributeNonPortableClusterSizeAllowed };
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeCooperative, cudaLaunchAttributeProgrammaticStreamSerialization,
   cudaLaunchAttributeClusterDimension
@@ -174,6 +174,10 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
 }
 template <class Kernel> cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
   return size_t(bytes) <= emulator::kMostDynamic ? cudaSuccess : cudaErrorInvalidValue;
+}
+inline cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void*, const cudaLaunchConfig_t*) {
+  *clusters = 8;
+  return cudaSuccess;
 }
 namespace emulator {
 template <class Run> void run_of(const void* it) { (*static_cast<const Run*>(it))(); }

@@ -60,6 +60,7 @@ inline void load_uint2(uint32_t& x, uint32_t& y, const void* p) {
 void acquire(unsigned& to, const unsigned* p);
 void load_shared(float& x, float& y, float& z, float& w, uint32_t from);
 void store_shared(uint32_t to, uint32_t x, uint32_t y, uint32_t z, uint32_t w);
+void store_shared_word(uint32_t to, uint32_t word);
 
 // --- groups of copies that a thread begins and waits for -----------------------------------------------
 void copy_async(uint32_t to, const void* from, int bytes);

@@ -8,6 +8,7 @@
 #pragma once
 #include <cuda.h>
 
+#include "cluster_sm90.cuh"
 #include "ptx_sm80.cuh"
 
 namespace rf {
@@ -41,18 +42,6 @@ RF_FN void mbarrier_wait(uint32_t barrier, uint32_t parity) {
 // Makes initialised barriers visible to TMA.
 RF_FN void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-// --- clusters of blocks ----------------------------------------------------------------------------
-// All threads of all blocks of the cluster; of the block, where it is alone.
-RF_FN void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-// The same address in the shared memory of the cluster's block `rank`.
-RF_FN uint32_t map_shared_rank(uint32_t address, uint32_t rank) {
-  uint32_t there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
 }
 
 // --- loads and stores by TMA -------------------------------------------------------------------

@@ -12,8 +12,10 @@
 //                         in shared memory, `tiles` of them down a block
 // A weight is small, and a layer's gradient is often in the cache: what counts is that all multiprocessors have
 // loads in flight at once. So a chunk is as deep as leaves kFillingBlocks, and a tile's loads are on their way while
-// the scales are found, or the tile before is written.
+// the scales are found, or the tile before is written. On Hopper one kernel does it where a cluster of blocks holds a
+// column (hi_lo_split_slabs_sm90.cuh).
 #pragma once
+#include "hi_lo_split_slabs_sm90.cuh"
 #include "packed.cuh"
 
 namespace rf {
@@ -190,6 +192,13 @@ Error hi_lo_split_transposed(const float* x, long batches, long depth, long cols
   if (depth <= 0 || depth > INT32_MAX / 2 || batches * cols > INT32_MAX)
     return error("an operand [%ld, %ld, %ld]: sizes are from 1 to 2^30", batches, depth, cols);
   const bool aligned = cols % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+  if constexpr (kHoldsSlabs) {
+    bool done = false;
+    auto* to = static_cast<__half*>(out);
+    if (aligned)
+      RF_TRY((launch_hi_lo_split_slabs<Mode::kSplit>(x, batches, depth, cols, to, unscale, stream, done)));
+    if (done) return nullptr;
+  }
   return aligned ? launch_hi_lo_split_columns<Mode, true>(x, batches, depth, cols, out, unscale, maxima, stream)
                  : launch_hi_lo_split_columns<Mode, false>(x, batches, depth, cols, out, unscale, maxima, stream);
 }
