@@ -5895,6 +5895,17 @@ def _refold_data(value: Any) -> bytes | None:
     return bytes(value) if small else None
 
 
+def _refold_stands_for(value: Any, names: Any) -> list[Any]:
+    """What is called by the name of another function, as static methods and what
+    `functools.update_wrapper` has changed: that function, and the fields beside it."""
+    if isinstance(value, (staticmethod, classmethod)):
+        return [value.__func__]
+    if isinstance(value, type) or "__wrapped__" not in getattr(value, "__dict__", {}):
+        return []
+    fields = {**vars(value), **(_refold_counted(value, names) or {})}
+    return [part for item in fields.items() for part in item]
+
+
 def _refold_setting(
     value: Any, depth: int = 0, names: Any = None, known: Any = None, places: Any = None
 ) -> Any:
@@ -5934,6 +5945,7 @@ def _refold_setting(
             inner += [_refold_content(cell) for cell in value.__closure__ or ()]
             inner += [vars(value)] if vars(value) else []
         inner += [value.__self__] if isinstance(value, types.MethodType) else []
+        inner += _refold_stands_for(value, names) if code is None else []
     elif name == "functools.partial":
         inner = [value.func, value.args, value.keywords]
     elif _refold_is_number(value) or name in ("torch.dtype", "torch.device"):
@@ -6228,6 +6240,7 @@ def _refold_kinds(model: torch.nn.Module) -> set[Any]:
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
 _REFOLD_COMPUTED = {"getattr", "vars", "__dict__", "eval", "exec", "asdict"}
 _REFOLD_COMPUTED |= {"attrgetter", "methodcaller"}
+_REFOLD_LISTS = {"vars", "__dict__", "dir"}  # which give all names
 _REFOLD_SPACES = {"globals", "eval", "exec"}
 _REFOLD_IMPORTERS = {"__import__", "import_module", "modules"}
 _REFOLD_UNREAD = {"__init__", "__new__", "__repr__", "__str__", "__setattr__", "__class__"}
@@ -6243,8 +6256,8 @@ class _RefoldReached:
     lists, dicts, sets, arrays and objects among globals, class attributes, closures and defaults,
     and what they hold, in turns. names: all names in the code, those of attributes among them.
     texts: texts in own code that may be names, as those that `hasattr` is given. computed: whether
-    own code finds attributes by computed names. counted: of objects the fields that count, or None
-    for all.
+    own code finds attributes by computed names. listed: whether it may go through all names.
+    counted: of objects the fields that count, or None for all.
     """
 
     def __init__(self) -> None:
@@ -6254,7 +6267,7 @@ class _RefoldReached:
         self.containers: tuple[Any, ...] = ()
         self.names: set[str] = set()
         self.texts: set[str] = set()
-        self.computed = False
+        self.computed = self.listed = False
 
     @property
     def counted(self) -> set[str] | None:
@@ -6379,6 +6392,7 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
             held = [*(function.__defaults__ or ()), function.__kwdefaults__, vars(function)]
             roots.extend(held)
             help_of(held)
+            found.listed |= bool(_REFOLD_LISTS & names)
             if _REFOLD_COMPUTED & names:
                 found.computed = True
                 names |= texts
@@ -6650,7 +6664,8 @@ def _refold_gained(
     assigned: Collection[str],
     reached: Any,
 ) -> list[str]:
-    """The attributes that code names, and that a module has got since: `hasattr` tells them.
+    """The attributes that code names, and that a module has got since: `hasattr` tells them. Where
+    code may go through all names, all that are not private.
 
     known: those that it had. assigned: paths of attributes that forward itself sets.
     """
@@ -6661,7 +6676,8 @@ def _refold_gained(
     return sorted(
         name
         for name in found
-        if (name in reached.names or name in reached.texts) and not name.startswith("_refold")
+        if name in reached.names or name in reached.texts or (reached.listed and name[0] != "_")
+        if not name.startswith("_refold")
         if f"{path}.{name}".strip(".") not in assigned
         if not isinstance(getattr(kind, name, None), functools.cached_property)
     )
