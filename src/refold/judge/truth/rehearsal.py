@@ -117,8 +117,8 @@ def _like(values: torch.Tensor, known: torch.Tensor) -> bool:
     new = values[~torch.isin(values, known)]
     if not new.numel():
         return True
-    least = known[known >= 0]
-    if least.numel() < 2 or int(new[0]) < int(least[0]) or int(new[-1]) > int(least[-1]):
+    ordered = known[known >= 0]
+    if ordered.numel() < 2 or int(new[0]) < int(ordered[0]) or int(new[-1]) > int(ordered[-1]):
         return False
-    apart = least.diff()
-    return bool((apart[torch.searchsorted(least, new) - 1] <= _FAR * apart.median()).all())
+    apart = ordered.diff()
+    return bool((apart[torch.searchsorted(ordered, new) - 1] <= _FAR * apart.median()).all())

@@ -1,5 +1,5 @@
 // Attention by plain arithmetic, a warp for each query: where a query, a key or a value is not finite, or scores lie
-// beyond what scales can undo. It is rare; what it gives is what fp32 arithmetic gives. Scores are summed in fp64: large
+// beyond what scales can undo. It is rare; infinities and NaN are what fp32 arithmetic gives. Scores are summed in fp64: large
 // ones are sums of values far from zero, where a sum of fp32, one product after another, had 2.3 times the error of
 // PyTorch's kernels.
 //

@@ -9,7 +9,7 @@
 //   shared     rows * 128 bytes: the slab; 1 KB: maxima of warps; 2 KB: those of blocks; 128 bytes: scales
 //   registers  32 a thread
 //
-//   copies of the slab    all are asked for at once ... | they come
+//   copies of the slab     all are asked for at once ... | they come
 //   largest of a column    -                             | of a thread's own copies, of warps, of the block -> all blocks
 //   scaled, transposed     -                             | -                                    a cluster_sync | 32 x 4
 //
@@ -20,7 +20,7 @@
 
 namespace rf {
 
-constexpr int kSlabColumns = 32, kMostOfCluster = 16;
+constexpr int kSlabColumns = 32, kMostOfCluster = 16, kPortableCluster = 8;
 constexpr int kSlabRowBytes = 4 * kSlabColumns;
 constexpr long kMostSlabRows = 1536, kMostSlabBytes = kMostSlabRows * kSlabRowBytes;  // 192 KB
 // Clusters begin with Hopper, and from sm_120 on a block has 99 KB.
@@ -137,14 +137,14 @@ template <bool Pairs> Error most_of_cluster(const Device& device, long& most) {
     if (clusters == 0) portable.fetch_or(bit, std::memory_order_relaxed);
     asked.fetch_or(bit, std::memory_order_release);
   }
-  most = portable.load(std::memory_order_relaxed) & bit ? 8 : kMostOfCluster;
+  most = portable.load(std::memory_order_relaxed) & bit ? kPortableCluster : kMostOfCluster;
   return nullptr;
 }
 
 // x [batches, depth, cols], aligned by 16 bytes as its rows are. done: whether it is under way; else nothing is.
 template <bool Pairs>
 Error launch_hi_lo_split_slabs(const float* x, long batches, long depth, long cols, __half* out, float* unscale,
-                                cudaStream_t stream, bool& done) {
+                               cudaStream_t stream, bool& done) {
   static std::atomic<uint64_t> allowed{0};
   Device device;
   Slabs of;
