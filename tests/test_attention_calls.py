@@ -34,6 +34,7 @@ def graph_of(
     mask: tuple[int, ...] | None = None,
     causal: bool = False,
     shape: tuple[int, ...] = SHAPE,
+    keys: int | None = None,
 ) -> torch.fx.Graph:
     """What `torch.compile` writes of one call for a GPU, of its results some."""
     graph = torch.fx.Graph()
@@ -46,7 +47,8 @@ def graph_of(
         return node
 
     with FakeTensorMode():
-        q, k, v = (given(name, shape) for name in "qkv")
+        of_keys = (*shape[:2], keys or shape[2], shape[3])
+        q, k, v = given("q", shape), given("k", of_keys), given("v", of_keys)
         bias = None if mask is None else given("mask", mask)
         if backward:
             padded = -(-shape[2] // 32) * 32
@@ -234,3 +236,22 @@ def test_scores_of_values_far_from_zero(moved: float, spread: float, times: floa
     exact, once = (torch.softmax(s, -1) @ wide[2] for s in (scores, scores.float().double()))
     ours, least = ((x.double() - exact).norm().item() for x in (out, once))
     assert ours < times * least, (ours, least)
+
+
+def test_rows_of_zeros_are_no_reason_for_plain_arithmetic() -> None:
+    """A block's rows behind its last query are zero, and a tile's keys may be: they make no score.
+    The same queries in a whole block, or beside keys that are nearly zero, have the same bits."""
+
+    def results(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        given = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+        graph = graph_of((0,), shape=tuple(q.shape), keys=k.shape[2])
+        out: torch.Tensor = emulated_graph(planned(graph).text()).call(given)[0]
+        return out
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 1, rows, 64) for rows in (128, 128, 128))
+    assert torch.equal(results(q[:, :, :100], 1e4 * k, v), results(q, 1e4 * k, v)[:, :, :100])
+    k[:, :, 64:] = 0.0
+    beside = results(1e4 * q, k, v)
+    k[:, :, 64:] = 1e-30
+    assert torch.equal(results(1e4 * q, k, v), beside)

@@ -84,12 +84,7 @@ __global__ void __launch_bounds__(256) split_gradient_tiles(const __grid_constan
 #pragma unroll
   for (int i = 0; i < 8; i++) most_x = max(most_x, of_warp[i][0]), most_y = max(most_y, of_warp[i][1]);
   const int e_x = scale_exponent(__uint_as_float(most_x)), e_y = scale_exponent(__uint_as_float(most_y));
-  if (thread == 0) {
-    constexpr unsigned kInfinite = 0x7f800000u;
-    const float none = __uint_as_float(0x7fffffffu);
-    const bool finite = most_x < kInfinite && most_y < kInfinite;
-    a.pair_unscale[tile] = finite ? make_float2(power_of_two(-e_x), power_of_two(-e_y)) : make_float2(none, none);
-  }
+  if (thread == 0) a.pair_unscale[tile] = unscales_of(most_x, most_y);
   unsigned char* to = a.pairs + tile * kAttentionTileBytes<Panels>;
   uint2 hi, lo;
 #pragma unroll

@@ -42,8 +42,8 @@ template <class S> struct alignas(kSwizzleAlignment) AttentionStorage {
   unsigned largest[2];  // unscales of the queries and of the keys
 };
 
-// Splits a warpgroup's 64 queries from `first` on; those beyond the last are zero. Gives the largest unscale of the
-// thread's; NaN where one is not finite.
+// Splits a warpgroup's 64 queries from `first` on; those beyond the last are zero. Gives the largest of the
+// thread's unscales; NaN where one is not finite.
 template <class S>
 RF_FN float split_queries(const Attention& a, long batch, int head, int first, unsigned char* hi, float* unscale) {
   constexpr int kLanes = 16 * S::kPanels, kRows = kWarpgroupThreads / kLanes;
@@ -57,7 +57,7 @@ RF_FN float split_queries(const Attention& a, long batch, int head, int first, u
     for (int mask = kLanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(kFullMask, most, mask));
     const int e = scale_exponent(__uint_as_float(most));
     if (column == 0) unscale[row] = power_of_two(-e);
-    largest = maximum(largest, is_finite(__uint_as_float(most)) ? power_of_two(-e) : __uint_as_float(0x7fffffffu));
+    largest = maximum(largest, unscale_of(most));
     uint2 high, low;
     split_four(x, power_of_two(e), high, low);
     unsigned char* to = hi + column / kPanelFeatures * kPanelBytes + panel_offset(row, column % kPanelFeatures);

@@ -8,7 +8,8 @@
 //   values hi, values lo   [panel][feature][key]: the other way round, so that the sum over keys is along a row
 // What is beyond the last key or feature is zero. unscale[tile] = the powers of two that undo the scaling of the
 // tile's keys (x) and values (y), whose largest are taken to [2^14, 2^15) (hi_lo_split.cuh): what is as small as 2^-17
-// of these keeps 22 bits. Where a key or value is not finite both are NaN: attention_plain.cuh computes that head.
+// of these keeps 22 bits. Of zeros it is 0. Where a key or value is not finite both are NaN: attention_plain.cuh computes
+// that head.
 //
 //   kernel                 threads           registers (a thread)   shared memory
 //   split_attention_tiles  256, one tile     48; of two panels 77    16.7 KB a panel: the values, transposed
@@ -25,6 +26,21 @@ constexpr int kPanelFeatures = 64;        // of a panel
 constexpr int kPanelBytes = kAttentionKeys * kSwizzleRowBytes;
 constexpr int kAttentionMatrices = 4;        // keys hi and lo, values hi and lo
 template <int Panels> constexpr int kAttentionTileBytes = kAttentionMatrices * Panels * kPanelBytes;
+
+// The power of two that undoes the scaling of numbers whose largest is `most`, as bits. Of zeros it is 0: their products
+// are no reason for plain arithmetic. Of what is not finite NaN.
+RF_FN float unscale_of(unsigned most) {
+  const float largest = __uint_as_float(most);
+  if (!is_finite(largest)) return __uint_as_float(0x7fffffffu);
+  return most == 0 ? 0.0f : power_of_two(-scale_exponent(largest));
+}
+
+// Of a tile's two matrices. Where one has what is not finite both are NaN.
+RF_FN float2 unscales_of(unsigned x, unsigned y) {
+  const unsigned most = max(x, y);
+  if (!is_finite(__uint_as_float(most))) return make_float2(unscale_of(most), unscale_of(most));
+  return make_float2(unscale_of(x), unscale_of(y));
+}
 
 // [batches, tokens, heads, width] as it lies, features next to each other: from a batch to the next, and so on.
 struct Tokens {
@@ -109,12 +125,7 @@ __global__ void __launch_bounds__(256) split_attention_tiles(const Attention a, 
 #pragma unroll
   for (int i = 0; i < 8; i++) most_k = max(most_k, of_warp[i][0]), most_v = max(most_v, of_warp[i][1]);
   const int e_k = scale_exponent(__uint_as_float(most_k)), e_v = scale_exponent(__uint_as_float(most_v));
-  if (thread == 0) {
-    constexpr unsigned kInfinite = 0x7f800000u;
-    const float none = __uint_as_float(0x7fffffffu);
-    const bool finite = most_k < kInfinite && most_v < kInfinite;
-    unscale[blockIdx.x] = finite ? make_float2(power_of_two(-e_k), power_of_two(-e_v)) : make_float2(none, none);
-  }
+  if (thread == 0) unscale[blockIdx.x] = unscales_of(most_k, most_v);
   unsigned char* to = tiles + long(blockIdx.x) * kAttentionTileBytes<Panels>;
   uint2 hi, lo;
 #pragma unroll
