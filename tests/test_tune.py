@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,6 +190,18 @@ def test_what_was_timed_is_kept_and_followed(tuned, monkeypatch):
     assert tuned(2048, 512, 8192) != best
     assert Tuned("another device", WGMMA, "ieee")(*sizes) != best
     assert Tuned("a device", WGMMA, "tf32")(*sizes) != best
+
+
+def test_candidates_are_compiled_side_by_side():
+    """One after another, the compiler's time is most of what a model takes to be optimized."""
+    together = threading.Barrier(3)
+
+    def build(module, x, choice):
+        together.wait(timeout=30)
+        return nn.Threshold(choice, 0.0)
+
+    found = tune.side_by_side(build, nn.Linear(2, 2), torch.ones(1, 2), [2, 0, 1], at_once=3)
+    assert [(choice, fast.threshold) for choice, fast in found] == [(2, 2), (0, 0), (1, 1)]
 
 
 def test_a_broken_file_is_as_good_as_none(tuned):

@@ -47,6 +47,7 @@ class OptimizeError(Exception):
 
 
 _MOST_TIMED_ON_GPU = 3  # convolutions where nobody asked for it: each is compiled several times
+_CAPTURING = threading.Lock()  # captures must not run side by side
 
 
 @dataclass(frozen=True)
@@ -243,13 +244,11 @@ def timed_convolutions(
     if not wanted or not (on_cpu or torch.cuda.is_available()):
         return None
 
-    capturing = threading.Lock()  # captures must not run side by side
-
     def build(
         module: torch.nn.Module, x: torch.Tensor, algorithm: Algorithm | None
     ) -> torch.nn.Module:
         one = replace(device, convolutions=None if algorithm is None else lambda c: algorithm)
-        with capturing:
+        with _CAPTURING:
             found = derive(module, [x], one, Options(accuracy=False))
             text = _emit(module, "# Model is Sequential.", "Sequential", found, target)
         return module if text is None else bind_for_class(text, module)
@@ -293,9 +292,10 @@ def tune(
     tables: dict[str, Tuned] = {}
 
     def build(module: torch.nn.Module, x: torch.Tensor, schedule: Schedule) -> torch.nn.Module:
-        found = derive(module.eval(), [x], device, Options(accuracy=False))
-        found = _cut(found, device, lambda rows, cols, depth, kind: schedule)
-        text = _emit(module, "# Model is Linear.", "Linear", found, target)
+        with _CAPTURING:
+            found = derive(module.eval(), [x], device, Options(accuracy=False))
+            found = _cut(found, device, lambda rows, cols, depth, kind: schedule)
+            text = _emit(module, "# Model is Linear.", "Linear", found, target)
         assert text is not None
         return bind_for_class(text, module)
 

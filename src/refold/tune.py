@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -20,7 +21,7 @@ from torch import nn
 from refold import turns
 from refold.devices import DeviceModel
 from refold.measure import clock
-from refold.runtime.library import _refold_home, _refold_roots
+from refold.runtime.library import _refold_home, _refold_ninja_on_path, _refold_roots
 from refold.schedule import (
     TILE_COSTS,
     Kernels,
@@ -35,7 +36,9 @@ from refold.schedule import (
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 # compiles a module of one product, cut by a schedule, and gives its fast twin
 Build = Callable[[nn.Module, torch.Tensor, Schedule], nn.Module]
+Choice = TypeVar("Choice")
 
+AT_ONCE = 8  # candidates that are compiled side by side
 _WORTH_TIMING = 1.6  # times the least predicted cost
 _SECONDS = 0.05
 
@@ -171,12 +174,30 @@ def _time(
         module = nn.Linear(depth, cols, bias=False, device="cuda", dtype=dtype)
         x = torch.randn(rows, depth, device="cuda", dtype=dtype)
         found: dict[Schedule, list[float]] = {}
-        for schedule in candidates:
-            # one at a time: each holds a packed copy of the weight
-            fast = build(module, x, schedule)
+        built = side_by_side(build, module, x, candidates, AT_ONCE)
+        while built:  # one at a time: once called, each holds a packed copy of the weight
+            schedule, fast = built.pop(0)
             with turns.alone():
                 found[schedule] = _rounds(fast, x)
+            del fast
     return {s: t[1] for s, t in found.items()}
+
+
+def side_by_side(
+    build: Callable[[nn.Module, torch.Tensor, Choice], nn.Module],
+    module: nn.Module,
+    x: torch.Tensor,
+    choices: Sequence[Choice],
+    at_once: int,
+) -> list[tuple[Choice, nn.Module]]:
+    """What `build` gives for each choice, so many of them compiled at once."""
+
+    def one(choice: Choice) -> nn.Module:
+        with torch.no_grad():  # of this thread
+            return build(module, x, choice)
+
+    with _refold_ninja_on_path(), ThreadPoolExecutor(at_once) as pool:
+        return list(zip(choices, pool.map(one, choices), strict=True))
 
 
 def _rounds(fast: nn.Module, x: torch.Tensor) -> list[float]:

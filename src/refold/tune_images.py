@@ -14,8 +14,7 @@ import functools
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -35,7 +34,7 @@ from refold.convolve import (
     tile_products,
 )
 from refold.measure import clock
-from refold.tune import Table
+from refold.tune import AT_ONCE, Table, side_by_side
 
 # compiles a module of one convolution, computed by some algorithm, and gives its fast twin
 Build = Callable[[nn.Module, torch.Tensor, Algorithm | None], nn.Module]
@@ -46,7 +45,6 @@ _FASTER = 0.97  # of the library's time: less is noise
 _SECONDS = 0.05
 _TURNS = 5
 _MOST_TIMED = 8
-_AT_ONCE = 8  # sides that are compiled side by side for a GPU
 _KINDS: tuple[Any, ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED: tuple[Any, ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
@@ -195,9 +193,8 @@ def measured(
         else:
             algorithms = likely(c, kind, features)
         sides: dict[Algorithm | None, nn.Module] = {}
-        for algorithm, fast in _built(
-            build, module, x, (None, *algorithms), 1 if device == "cpu" else _AT_ONCE
-        ):
+        at_once = 1 if device == "cpu" else AT_ONCE
+        for algorithm, fast in side_by_side(build, module, x, (None, *algorithms), at_once):
             if algorithm is None or _error(fast, x, truth) <= _ALLOWED * max(library, 1e-7):
                 sides[algorithm] = fast
         if not features:
@@ -205,21 +202,6 @@ def measured(
         return Sides(
             kind, {algorithm: _seconds(fast, x, device) for algorithm, fast in sides.items()}
         )
-
-
-def _built(
-    build: Build,
-    module: nn.Module,
-    x: torch.Tensor,
-    algorithms: Sequence[Algorithm | None],
-    at_once: int,
-) -> list[tuple[Algorithm | None, nn.Module]]:
-    def one(algorithm: Algorithm | None) -> nn.Module:
-        with torch.no_grad():  # of this thread
-            return build(module, x, algorithm)
-
-    with ThreadPoolExecutor(at_once) as pool:
-        return list(zip(algorithms, pool.map(one, algorithms), strict=True))
 
 
 def _in_turn(
