@@ -1,4 +1,5 @@
-"""Numbers among the arguments: one that counts, as a position does, varies as sizes do."""
+"""Numbers among the arguments: one that counts, as a position does, varies as sizes do, and a float
+that a schedule gives varies as a value."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ WIDTH = 64
 
 class Scaled(nn.Linear):
     def forward(self, x, scale):
-        return torch.sigmoid(super().forward(x)).sum(1) * scale
+        return torch.sigmoid(super().forward(x)).sum(1) * (scale if scale > 0 else 0.0)
 
 
 def test_what_varies_is_found_by_what_came():
@@ -55,7 +56,8 @@ def test_a_number_that_counts_gets_no_kernels_for_each_step(caplog):
         for scale in (2.0, 3.0, 2.0, 3.0, 1.0, 2.0):
             torch.testing.assert_close(fast(x, scale=scale), model(x, scale=scale))
         assert refold.status(fast).fast and len(twin.state_of(fast).programs) == 3
-    assert sum("another form" in m for m in caplog.messages) == 2
+    # of each module one for all floats, which forward's branch stands in the way of
+    assert sum("another form" in m for m in caplog.messages) == 2 + 2
 
 
 class Stepped(nn.Module):
@@ -90,6 +92,91 @@ def test_a_position_is_as_free_as_a_size(caplog):
         assert sum("kernels are made" in m for m in caplog.messages) == 1
         for at in (0, 1, 31, 32, 5):  # what stands for a size is 2 or more, and stays within
             torch.testing.assert_close(fast(x, at), original(x, at))
+
+
+class Annealed(nn.Module):
+    """A temperature and a share of noise, as a schedule gives them."""
+
+    def __init__(self, wrong=""):
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 8)
+        self.wrong = wrong
+
+    def forward(self, x, temperature=1.0, share=0.0):
+        scores = self.last(torch.sigmoid(self.first(x))) / temperature
+        shares = (1 - share) * torch.softmax(scores, -1) + share / scores.shape[-1]
+        if self.wrong == "class":
+            shares = shares * (2 if isinstance(share, float) else 3)
+        elif self.wrong == "default dtype":
+            shares = shares * (torch.arange(8) * share)
+        elif self.wrong == "returned":
+            return shares, share * 2
+        elif self.wrong == "kept":
+            self.last_share = share * 2
+        elif self.wrong == "asked":
+            shares = shares * 2 if share == 0.25 else shares
+        return shares, torch.logsumexp(scores, -1) * temperature**2
+
+
+SCHEDULE = [(1 / (1 + 0.3 * i), 0.05 * i) for i in range(9)]
+
+
+def test_floats_that_a_schedule_gives_get_one_program(caplog):
+    """Of any value, those that are not finite among them."""
+    torch.manual_seed(0)
+    model, x = Annealed().eval(), torch.randn(20, WIDTH)
+    fast = refold.optimize(model, x, 2.0, 0.5, measure=False)
+    taken = []
+    with torch.no_grad():
+        for temperature, share in (*SCHEDULE, (1e-30, -3.0), (float("inf"), float("nan"))):
+            ours, theirs = fast(x, temperature, share), model(x, temperature, share)
+            torch.testing.assert_close(ours, theirs, equal_nan=True)
+            taken.append(refold.status(fast).fast)
+        assert taken == [False] + [True] * (len(taken) - 1)
+        torch.testing.assert_close(fast(x[:3], 0.7, 0.1), model(x[:3], 0.7, 0.1))
+        model.last.weight.mul_(2.0)
+        torch.testing.assert_close(fast(x, 0.7, 0.1), model(x, 0.7, 0.1))
+        assert refold.status(fast).fast
+    assert sum("kernels are made" in m for m in caplog.messages) == 1
+
+
+def test_a_float_is_as_exact_as_in_eager():
+    """It keeps its digits until it meets a tensor."""
+    torch.manual_seed(0)
+    model, x = Annealed().eval(), torch.randn(20, WIDTH)
+    exact = copy.deepcopy(model).double()
+    fast = refold.optimize(model, x, 2.0, 0.5, measure=False)
+    with torch.no_grad():
+        for temperature, share in SCHEDULE:
+            truth = exact(x.double(), temperature, share)
+            both = [m(x, temperature, share) for m in (fast, model)]
+            for *found, value in zip(*both, truth, strict=True):
+                ours, theirs = ((v - value).square().mean().sqrt() for v in found)
+                assert ours <= 1.5 * theirs + 2e-7 * value.abs().max()
+    assert refold.status(fast).fast
+
+
+@pytest.mark.parametrize("wrong", ["class", "default dtype", "returned", "kept", "asked"])
+def test_a_float_that_is_no_mere_factor_takes_the_original(wrong):
+    model, x = Annealed(wrong).eval(), torch.randn(20, WIDTH)
+    fast = refold.optimize(model, x, 2.0, 0.5, measure=False)
+    with torch.no_grad():
+        for temperature, share in (*SCHEDULE, (0.9, 0.25), (0.9, 0.25), (0.9, 0.5)):
+            ours, theirs = fast(x, temperature, share), model(x, temperature, share)
+            assert [type(v) for v in ours] == [type(v) for v in theirs]
+            torch.testing.assert_close(ours, theirs)
+            assert getattr(fast, "last_share", 0.0) in (share * 2, 0.0)
+
+
+def test_a_float_beside_values_of_16_bits_takes_the_original():
+    """PyTorch computes with all digits of the number, and a tensor of 16 bits has fewer."""
+    model, x = Annealed().eval().bfloat16(), torch.randn(20, WIDTH, dtype=torch.bfloat16)
+    fast = refold.optimize(model, x, 2.0, 0.5, measure=False)
+    with torch.no_grad():
+        for temperature, share in SCHEDULE:
+            ours, theirs = fast(x, temperature, share), model(x, temperature, share)
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    assert len(twin.state_of(fast).programs) == 1
 
 
 class Asked(nn.Linear):

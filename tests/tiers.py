@@ -255,6 +255,9 @@ TABLE: Mapping[str, Row] = {
             "test_a_number_that_counts_gets_no_kernels_for_each_step",
             "test_a_position_is_as_free_as_a_size",
             "test_a_number_that_is_no_size_takes_the_original",
+            "test_a_float_is_as_exact_as_in_eager",
+            "test_a_float_that_is_no_mere_factor_takes_the_original",
+            "test_a_float_beside_values_of_16_bits_takes_the_original",
         )
     },
     "tests/test_left_alone.py::test_what_forward_sets_is_not_set_by_optimize": Row(

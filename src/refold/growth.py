@@ -8,7 +8,7 @@ import enum
 import logging
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -115,13 +115,18 @@ def _without_numbers(key: str) -> str:
 
 def _numbers(
     fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, int]:
-    """The whole numbers that are forward's own arguments, by their names."""
+) -> dict[str, int | float]:
+    """The numbers that are forward's own arguments, by their names. Beside values of 16 bits whole
+    ones alone: PyTorch computes with a number of more digits than a tensor of theirs would have."""
     try:
         given = Example(args, kwargs).bind(fast).arguments
     except TypeError:
         return {}  # the original raises
-    return {name: value for name, value in given.items() if type(value) is int}
+    numbers = {name: value for name, value in given.items() if type(value) in (int, float)}
+    tensors = (v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
+    if any(t.is_floating_point() and t.itemsize < 4 for t in (*tensors, *fast.parameters())):
+        return {name: value for name, value in numbers.items() if type(value) is int}
+    return numbers
 
 
 def _order(leaf: torch.Tensor) -> str:
@@ -141,14 +146,14 @@ class Growth:
     Where a program of a form has fixed sizes, others get one that come twice in a row. A form that
     differs from a tried one by its numbers alone gets one when it comes again, unless more than
     COUNTS such forms came: kernels for each position of a sequence would serve one call each. At
-    the second such form one is made for all whole numbers from 2 on in the place of those that
-    differ.
+    the second such form one is made for all whole numbers from 2 on, or all floats, in the place of
+    those that differ.
 
     source: the text that binds Model. tried: the forms for which programs were made, or none was
     gained. grown: how many further ones were made; there are at most MOST, of at most TRIES tried.
     changed, sized: what had changed, and the sizes, that the last call was refused for. none: why
     there are no kernels, by the form and by whether it is in train mode. numbered: forms that
-    differ by numbers, by what they are without these, and the whole numbers of each. wrong: tried
+    differ by numbers, by what they are without these, and the numbers of each. wrong: tried
     forms that the original does not take either.
     """
 
@@ -161,7 +166,7 @@ class Growth:
     changed: str = ""
     sized: str = ""
     none: Mapping[tuple[str, bool], str] = field(default_factory=dict)
-    numbered: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+    numbered: Mapping[str, Mapping[str, Mapping[str, int | float]]] = field(default_factory=dict)
     wrong: frozenset[str] = frozenset()
 
     def __call__(
@@ -207,6 +212,9 @@ class Growth:
             _log.warning("refold: %s: kernels are made for it", what)
             made, kept = self._made(fast, refused, Example(args, kwargs, varying))
             self.grown += made is not None
+            if varying and made is None:  # one number alone may still get kernels
+                self.tried -= {key}
+                return kept[fast.training]
             self.none = {**self.none, **{(key, training): why for training, why in kept.items()}}
             return made or kept[fast.training]
         finally:
@@ -228,7 +236,7 @@ class Growth:
         """Whether nothing more is made."""
         return self.grown >= MOST or self.trials >= TRIES
 
-    def _varying(self, key: str, numbers: Mapping[str, int]) -> frozenset[str] | None:
+    def _varying(self, key: str, numbers: Mapping[str, int | float]) -> frozenset[str] | None:
         """The arguments that are to vary as sizes do. None for a form that gets no kernels now:
         only numbers tell it from a tried one, and it came for the first time, or is one of many."""
         plain = _without_numbers(key)
@@ -280,20 +288,29 @@ class Growth:
         made = program(result.text, type(module))
         if made in refused:  # it knows code and globals as they were
             made = Program(result.text, type(module))
-        if example.counted and not _is_right(made, module, args, kwargs):
+        varied = _varied(module, example) if example.counted else ()
+        if not all(_is_right(made, module, e) for e in varied):
             return None, dict.fromkeys((False, True), "forward asks of what class a number is")
         return made, kept
 
 
-def _is_right(
-    made: Program, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> bool:
+def _varied(module: torch.nn.Module, example: Example) -> Iterator[Example]:
+    """An example, and one in which the floats that vary are others."""
+    yield example
+    bound = example.bind(module)
+    floats = [n for n in example.counted if type(bound.arguments[n]) is float]
+    if floats:
+        bound.arguments.update({n: bound.arguments[n] / 2 + 0.125 for n in floats})
+        yield Example(bound.args, bound.kwargs)
+
+
+def _is_right(made: Program, module: torch.nn.Module, example: Example) -> bool:
     """Whether a program in which numbers vary gives what forward gives. What stands for a number
-    while torch.export follows forward is no int, and nobody sees that forward asks."""
+    while torch.export follows forward is no int or float, and nobody sees that forward asks."""
     results = []
     for attempt in (made.attempt, None):
         own = apart_of(module)
-        given, named = copy.deepcopy((args, kwargs))
+        given, named = copy.deepcopy((example.args, dict(example.kwargs)))
         with torch.no_grad(), torchs_kept():
             torch.manual_seed(0)
             if attempt is None:
@@ -305,7 +322,8 @@ def _is_right(
         torch.testing.assert_close(*map(_tensors, results), rtol=1e-2, atol=1e-3, equal_nan=True)
     except AssertionError:
         return False
-    return True
+    first, second = (list(map(type, pytree.tree_leaves(r[0]))) for r in results)
+    return first == second  # a float that forward gives back is one still
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

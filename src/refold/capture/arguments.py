@@ -23,7 +23,8 @@ from refold.capture.values import CaptureError
 class Example:
     """One call of a module: positional and keyword arguments.
 
-    counted: forward's own parameters whose whole numbers, from 2 on, vary as sizes do.
+    counted: forward's own parameters whose numbers vary: whole ones, from 2 on, as sizes do, and
+    those of class float as values do.
     """
 
     args: tuple[Any, ...] = ()
@@ -52,10 +53,10 @@ class Example:
 
 @dataclass(frozen=True)
 class Counted:
-    """A whole number that varies. index: its place among those."""
+    """A number that varies. index: its place among those."""
 
     index: int
-    value: int
+    value: int | float
 
 
 _MOST = 1000  # arguments that are no tensors
@@ -66,8 +67,9 @@ class Arguments:
 
     tensors: those of the example, each in memory that no other argument and no parameter shares: a
     program that is made for one tensor given twice would be wrong for two. places: the path of
-    each. order: all but containers by path, in order. carriers: of each number that varies a tensor
-    of so many rows: torch.export takes sizes alone for what varies.
+    each. order: all but containers by path, in order. counted: the numbers that vary. carriers: of
+    each a tensor, since torch.export takes nothing else for what varies: of a whole number one of
+    so many rows, of another one of no dimension that holds it.
     """
 
     def __init__(self, module: torch.nn.Module, example: Example) -> None:
@@ -83,7 +85,8 @@ class Arguments:
         }
         self.counted: list[str] = []
         for name, value in self.bound.arguments.items():
-            if name in example.counted and type(value) is int and value >= 2:
+            varies = type(value) is float or (type(value) is int and value >= 2)
+            if name in example.counted and varies:
                 self.trees[name] = Counted(len(self.counted), value)
                 self.counted.append(name)
         self.places: list[str] = [""] * len(apart.leaves)
@@ -109,9 +112,7 @@ class Arguments:
         self.given = apart.leaves
         self.tensors = list(_apart(apart.leaves, module))
         device = self.tensors[0].device if self.tensors else None
-        self.carriers = [
-            torch.empty(self.trees[name].value, 0, device=device) for name in self.counted
-        ]
+        self.carriers = [_carrier(self.trees[name].value, device) for name in self.counted]
 
     def fields(self, shapes: Sequence[Sequence[Any]]) -> Iterator[Argument]:
         """Every argument but containers. shapes: those of the tensors, as captured."""
@@ -148,6 +149,17 @@ class Arguments:
         self.alive = made  # their ids are theirs while they live
         starred = {c.path for c in self.containers if c.starred}
         return result, {id(v): path for path, v in made.items() if path not in starred}
+
+
+def _carrier(value: int | float, device: torch.device | None) -> torch.Tensor:
+    if isinstance(value, int):
+        return torch.empty(value, 0, device=device)
+    return torch.full((), value, dtype=torch.float64, device=device)
+
+
+def carried(carrier: Any) -> Any:
+    """What forward is given for a number that varies."""
+    return carrier.shape[0] if carrier.dim() else carrier
 
 
 @contextlib.contextmanager
@@ -203,4 +215,4 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return memory.as_strided(tensor.shape, tensor.stride())
 
 
-__all__ = ["Arguments", "Example"]
+__all__ = ["Arguments", "Example", "carried"]

@@ -72,7 +72,7 @@ class Captured:
         inference mode, whatever mode it is called in. device: of the tensors. bound:
         sizes that do not vary by themselves, because others than polynomials would follow from
         them or because others have to be the same. numbers: named sizes that an argument
-        gives by itself, and its path.
+        gives by itself, and its path. reals: arguments of class float that vary.
     """
 
     graph: Graph
@@ -95,6 +95,7 @@ class Captured:
     fixed_layout: bool = False
     orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     numbers: Mapping[str, str] = field(default_factory=dict)
+    reals: frozenset[str] = frozenset()
     apart: frozenset[str] = frozenset()
     inference: bool = False
 

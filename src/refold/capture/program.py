@@ -25,7 +25,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import config as fx_config
 from torch.fx.experimental import proxy_tensor
 
-from refold.capture.arguments import Arguments, no_global_hooks
+from refold.capture.arguments import Arguments, carried, no_global_hooks
 from refold.capture.captured import attribute
 from refold.capture.containers import PLAIN, Apart
 from refold.capture.draws import drawn_by
@@ -109,7 +109,7 @@ class Flat(torch.nn.Module):
         first = len(self.arguments.tensors)
         last = first + len(self.lifted)
         given, states = tensors[:first], tensors[first:last]
-        numbers = [carrier.shape[0] for carrier in tensors[last:]]
+        numbers = [carried(carrier) for carrier in tensors[last:]]
         before = [_set(places[o.path], o.name, v) for o, v in zip(self.lifted, states, strict=True)]
         try:
             with self.at_once, watch.during():
@@ -126,6 +126,8 @@ class Flat(torch.nn.Module):
             f"{path}.{name}".strip("."): apart.tree(value, f"forward sets the attribute {name} to")
             for (path, name), value in watch.assigned.items()
         }
+        if assigned and any(carrier.dim() == 0 for carrier in tensors[last:]):
+            raise CaptureError("forward sets an attribute, maybe to a number that varies")
         vars(self)["trees"] = tree, assigned
         held = {id(t) for t in (*tensors, *module.parameters())}
         shown = [t for t in apart.leaves if isinstance(t, torch.Tensor)]

@@ -22,6 +22,7 @@ from refold.capture.values import Axes, CaptureError, SizeError, Value
 from refold.capture.watch import owner_of
 from refold.ir import Dim, Graph, Output, Sym, as_scalar, leaf
 from refold.ir.graph import draws_of, topological
+from refold.ir.node import opaque
 
 
 class Leak(Exception):
@@ -109,6 +110,7 @@ class Reader(Calls):
             watch.reads_mode,
             self.device,
             numbers=self.numbers,
+            reals=frozenset(self.arguments.counted) - set(self.numbers.values()),
             apart=apart_of(self.module),
             inference=watch.inference,
         )
@@ -204,6 +206,8 @@ class Reader(Calls):
     def _numbers(self, shapes: list[tuple[Dim, ...]]) -> Iterator[tuple[str, str]]:
         """The named sizes that numbers among the arguments are, and these numbers' paths."""
         for name, shape in zip(self.arguments.counted, shapes, strict=True):
+            if not shape:
+                continue  # a value
             symbols = shape[0].names() if isinstance(shape[0], Sym) else frozenset()
             if len(symbols) != 1:
                 raise CaptureError(f"{name} does not vary by itself")
@@ -216,13 +220,14 @@ class Reader(Calls):
     def _placeholders(self, fields: tuple[Argument, ...]) -> None:
         written = set(self.program.graph_signature.buffers_to_mutate.values())
         user = iter([f for f in fields if f.shape is not None])
+        counted = iter(self.arguments.counted)
         index = 0
         for node, spec in self._bound_inputs():
             meta = node.meta.get("val")
             if spec.kind == InputKind.USER_INPUT:
                 argument = next(user, None)
                 if argument is None:
-                    self.env[node] = None  # it carries a number: nothing reads it
+                    self.env[node] = self._carried(next(counted))
                     continue
                 assert argument.shape is not None and argument.dtype is not None
                 made = leaf(
@@ -247,6 +252,25 @@ class Reader(Calls):
             self.env[node] = self._literal(spec, shape, meta.dtype) or Value(
                 leaf(kind, shape, meta.dtype, name=name, **rank), shape
             )
+
+    def _carried(self, name: str) -> Value | None:
+        """What carries a number that varies: nothing reads a whole one's; another one is made a
+        tensor by each call."""
+        value = self.arguments.bound.arguments[name]
+        if isinstance(value, int):
+            return None
+        made = opaque(
+            (),
+            (),
+            torch.float64,
+            target="torch.scalar_tensor",
+            args=(("@", name, value),),
+            kwargs=(("device", ("device", "")), ("dtype", torch.float64)),
+            shapes=(),
+            index=None,
+            rank=0,
+        )
+        return Value(made, ())
 
     def _literal(self, spec: Any, shape: tuple[Dim, ...], dtype: torch.dtype) -> Value | None:
         """A small tensor that forward itself makes, as the numbers that it holds."""

@@ -266,6 +266,8 @@ class Writer:
                 return f"{name}.reshape({shape_text(true, self.sizes)})"
             if isinstance(code, tuple) and code and code[0] == "[]":
                 return "[" + ", ".join(text(c) for c in code[1:]) + "]"
+            if isinstance(code, tuple) and code and code[0] == "@":
+                return str(code[1])  # one of forward's parameters
             if code == ("device", ""):
                 return self.device or "torch.get_default_device()"
             if isinstance(code, tuple) and code and code[0] in ("device", "torch"):

@@ -38,7 +38,9 @@ def misfit_lines(
     counted = {path: name for name, path in captured.numbers.items()}
     tensors, more = [], []
     for argument in captured.fields:
-        if argument.path in counted:
+        if argument.path in captured.reals:
+            more.append(_real_refusal(argument))
+        elif argument.path in counted:
             more.append(_number_refusal(argument, captured.ranges.get(counted[argument.path])))
         elif argument.shape is None:
             more.append(_value_refusal(argument))
@@ -132,7 +134,8 @@ def repeated(module: torch.nn.Module, captured: Captured) -> list[str] | None:
         or not all(f.path.isidentifier() for f in captured.fields)
     ):
         return None
-    values = [_value_refusal(f) for f in captured.fields if f.shape is None]
+    others = [f for f in captured.fields if f.shape is None]
+    values = [(_real_refusal if f.path in captured.reals else _value_refusal)(f) for f in others]
     values += [_offset_refusal(f) for f in captured.tensors if f.offset is not None]
     return [test for test, _ in (*values, *default_refusals(module, captured))]
 
@@ -219,6 +222,11 @@ def _number_refusal(argument: Argument, bounds: tuple[int, int | None] | None) -
     test = f"type({argument.path}) is not int or {argument.path} < {least}"
     test += "" if most is None else f" or {argument.path} > {most}"
     return test, f'"{_quoted(argument.path)} is no whole number as the kernels were made for"'
+
+
+def _real_refusal(argument: Argument) -> Refusal:
+    """Of a number of class float that varies."""
+    return f"type({argument.path}) is not float", f'"{_quoted(argument.path)} is not a float"'
 
 
 def _value_refusal(argument: Argument) -> Refusal:

@@ -106,8 +106,8 @@ def is_computed(node: Node) -> bool:
 def is_parametric(node: Node, memo: MutableMapping[Node, bool] | None = None) -> bool:
     """True if `node` is computed from parameters, buffers and constants alone.
 
-    Nothing that has a size of an input in it is: neither arange(n) nor table[n : n + 1]. Nor is
-    what is drawn, anew in each call.
+    Nothing that has a size of an input in it is: neither arange(n) nor table[n : n + 1]. Nor is a
+    number that a call gives, nor what is drawn, anew in each call.
     """
     memo = {} if memo is None else memo
     found = memo.get(node)
@@ -118,19 +118,22 @@ def is_parametric(node: Node, memo: MutableMapping[Node, bool] | None = None) ->
     for n in (node,) if plain else topological([node], memo):
         if not n.inputs:
             memo[n] = n.op in ("param", "constant") or (
-                n.op in ("scalar", "aten") and not _has_size((n.shape, n.attrs))
+                n.op in ("scalar", "aten") and not _of_a_call((n.shape, n.attrs))
             )
         else:
             # a shape with a named size belongs to one call, and so does a row of a table that is
             # read where a size says
             fixed = all(memo[i] for i in n.inputs) and not n.row.draws
-            memo[n] = fixed and not _has_size((n.shape, n.attrs))
+            memo[n] = fixed and not _of_a_call((n.shape, n.attrs))
     return memo[node]
 
 
-def _has_size(attributes: tuple[object, ...]) -> bool:
+def _of_a_call(attributes: tuple[object, ...]) -> bool:
+    """Whether attributes hold a size, or a number that is given by each call."""
+    if attributes[:1] == ("@",):
+        return True
     for one in attributes:
-        if isinstance(one, Sym) or (isinstance(one, tuple) and _has_size(one)):
+        if isinstance(one, Sym) or (isinstance(one, tuple) and _of_a_call(one)):
             return True
     return False
 

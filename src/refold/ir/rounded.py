@@ -222,6 +222,8 @@ def _decoded(
         return given[rest[0]]
     if kind == "[]":
         return [_decoded(r, given, sizes, exact, device) for r in rest]
+    if kind == "@":
+        return rest[1]
     if kind == "device":
         return torch.device(rest[0]) if rest[0] else device
     if kind == "torch":
