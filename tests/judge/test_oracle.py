@@ -10,6 +10,7 @@ import torch
 from refold.contract import load
 from refold.judge import judge
 from refold.judge.truth import oracle as truth_oracle
+from refold.judge.truth.copies import duplicate
 from refold.judge.truth.oracle import Oracle
 
 
@@ -89,4 +90,24 @@ def test_exchanged_buffers_end_no_judgement(tmp_path: Path, test: str) -> None:
     given = tmp_path / "Model.py", tmp_path / "ModelNew.py"
     tests = ["numerics", "shapes", "layout", test]
     verdict = judge(*given, quick=True, only=tests, timing=False, device="cpu")
+    assert verdict.accepted, verdict.failures
+
+
+def test_a_copy_begins_where_the_tensor_does_in_its_memory(tmp_path: Path) -> None:
+    """PyTorch refuses to take pairs for complex numbers that begin at an odd place: a copy that
+    begins at an even one was no refusal, and every candidate that refuses was turned away."""
+    pairs = torch.randn(41)[1:].view(4, 5, 2)
+    with pytest.raises(RuntimeError, match="storage_offset"):
+        torch.view_as_complex(duplicate(pairs, torch.device("cpu")))
+    even = duplicate(torch.randn(42)[2:].view(4, 5, 2), torch.device("cpu"))
+    assert torch.view_as_complex(even).shape == (4, 5)
+    text = (
+        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
+        "    def forward(self, x):\n        return torch.view_as_complex(x).abs()\n"
+        "def get_inputs():\n    return [torch.randn(5, 6, 2)]\n"
+    )
+    (tmp_path / "ref.py").write_text(text)
+    (tmp_path / "cand.py").write_text(text.replace("class Model(", "class ModelNew("))
+    files = tmp_path / "ref.py", tmp_path / "cand.py"
+    verdict = judge(*files, only="layout", quick=True, timing=False, device="cpu")
     assert verdict.accepted, verdict.failures

@@ -47,12 +47,15 @@ def digest(tensor: torch.Tensor) -> str:
     return hashlib.blake2b(frames.view_bytes(tensor.cpu()), digest_size=16).hexdigest()
 
 
-def _laid_alike(t: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy with the same strides: PyTorch sums in another order where elements lie apart."""
+def _laid_alike(t: torch.Tensor, device: torch.device, offset: int) -> torch.Tensor:
+    """A copy with the same strides: PyTorch sums in another order where elements lie apart. It
+    begins as far behind the beginning of its memory as the worker's: some views need it even."""
     fresh = t.to(device, copy=True, memory_format=torch.preserve_format)
-    if fresh.stride() == t.stride() or not t.numel():
+    lead = min(offset, frames.MOST_LEAD)
+    if (fresh.stride() == t.stride() and not lead) or not t.numel():
         return fresh
-    apart = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
+    room = torch.empty(lead + frames.span(t), dtype=t.dtype, device=device)
+    apart = room.as_strided(t.shape, t.stride(), lead)
     try:
         return apart.copy_(fresh)
     except RuntimeError:  # its elements overlap
@@ -70,7 +73,9 @@ def _duplicate(value: Any, device: torch.device, grad: bool, wide: bool) -> Any:
         if any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True)):
             fresh = value.to(device)
         else:
-            fresh = _laid_alike(RESIDENTS.of(value, device).detach(), device)
+            fresh = _laid_alike(
+                RESIDENTS.of(value, device).detach(), device, value.storage_offset()
+            )
         fresh = widen(fresh) if wide else fresh
         return fresh.requires_grad_() if grad and inexact(fresh) else fresh
     if isinstance(value, list | tuple):

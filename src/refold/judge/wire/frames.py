@@ -43,6 +43,7 @@ _RARE = (
     *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"),
 )
 _SENT = {**DTYPES, **{name: getattr(torch, name) for name in _RARE if hasattr(torch, name)}}
+MOST_LEAD = 64  # elements between the beginning of a memory and that of a tensor in it
 _MAX_HEADER = 8 << 20
 _MAX_BLOBS = 100_000
 
@@ -175,7 +176,7 @@ def encode(value: Any, blobs: list[torch.Tensor]) -> Any:
             "dtype": str(tensor.dtype).removeprefix("torch."),
             "shape": list(tensor.shape),
             "stride": list(tensor.stride()),
-            "lead": min(tensor.storage_offset(), 64),
+            "lead": min(tensor.storage_offset(), MOST_LEAD),
         }
     if isinstance(value, torch.Size):
         return {"s": list(value)}

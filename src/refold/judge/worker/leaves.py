@@ -38,7 +38,7 @@ def moved(value: Any, device: torch.device) -> Any:
             return value
         # A plain .to() would drop strides and offset.
         size = frames.span(value)
-        lead = min(value.storage_offset(), 64)
+        lead = min(value.storage_offset(), frames.MOST_LEAD)
         storage = torch.zeros(lead + size, dtype=value.dtype, device=device)
         storage[lead:] = torch.as_strided(value, (size,), (1,)).to(device)
         return torch.as_strided(storage, value.shape, value.stride(), lead)
