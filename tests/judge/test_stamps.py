@@ -169,12 +169,14 @@ def test_a_warning_that_is_missing_is_told(tmp_path: Path) -> None:
         assert ("the reference warns of something, and it does not" in verdict.assumptions) is told
 
 
-def test_dropout_of_all_is_told() -> None:
-    """By hand it is scaled by 1 / (1 - p): nobody drops all, and nobody is turned away for it."""
+def test_dropout_of_all_and_of_nothing_is_told() -> None:
+    """By hand it is scaled by 1 / (1 - p): nobody drops all, and nobody is turned away for it. Of
+    nothing it draws numbers, where eager draws none: what comes later is other."""
     given = REFERENCES / "dropout.py", HERE / "styles" / "dropout_by_hand.py"
     verdict = judge(*given, quick=True, only="parts' numbers", timing=False, device="cpu")
     assert verdict.accepted, verdict.failures
     assert any("a probability of one" in text for text in verdict.assumptions)
+    assert any("a probability of zero" in text for text in verdict.assumptions)
 
 
 KINKED = '''"""A function with a kink at zero."""

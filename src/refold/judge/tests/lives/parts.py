@@ -12,10 +12,14 @@ from refold.judge.tests.lives.common import MANY, begin, buffers, call, inputs, 
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
+from refold.judge.worker.looks import GENERATOR
 
 _PARTS = 12
 _TINY = 1e-3
+_SHARE = 0.375  # of a momentum, where moments of all calls weigh alike
 _ALL_DROPPED = "a probability of one (all is dropped) gives something else than the reference"
+_DRAWN = f"{GENERATOR} a call that drops nothing"
+_NOTHING_DROPPED = "a probability of zero (nothing is dropped) draws numbers where eager draws none"
 
 
 def _acting(session: Session) -> list[str]:
@@ -60,8 +64,8 @@ def numbers(session: Session) -> list[tuple[str, str, Any]]:
                 found.append((path, name, other))
                 if name == "p":  # a probability has two ends
                     found += [(path, name, 1.0), (path, name, 0.0)]
-        if path and getattr(part, "momentum", None) is not None:
-            found.append((path, "momentum", None))
+        if path and hasattr(part, "momentum"):
+            found.append((path, "momentum", _SHARE if part.momentum is None else None))
     return found[:MANY]
 
 
@@ -71,9 +75,12 @@ def _numbers(session: Session) -> Iterator[Life]:
         steps = [*begin(False), call("eval first"), {"do": "mode", "train": True}, call("train")]
         steps += [{"do": "attribute", "path": path, "name": name, "value": value}]
         steps += [call("train after", "x1"), {"do": "state", "names": names, "label": "buffers"}]
-        steps += [{"do": "mode", "train": False}, call("eval after")]
         # what scales by 1 / (1 - p) divides by zero where all is dropped, which nobody does
         stamps = {"train after": _ALL_DROPPED} if (name, value) == ("p", 1.0) else {}
+        if (name, value) == ("p", 0.0):
+            steps += [{"do": "random", "label": _DRAWN}]
+            stamps = {_DRAWN: _NOTHING_DROPPED}
+        steps += [{"do": "mode", "train": False}, call("eval after")]
         name = f"{path}.{name}" if path else name
         yield Life(f"{name} = {value}", tuple(steps), inputs(session), stamps=stamps)
 
