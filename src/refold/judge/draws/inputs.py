@@ -162,6 +162,15 @@ def _square(inputs: list[Any], dims: list[tuple[int, int]], size: int) -> list[i
     return [n for n in found if n != size and _small(inputs, dims, size, n)][:_TENSORS]
 
 
+def longer(inputs: list[Any], dims: list[tuple[int, int]], size: int) -> int:
+    """A size of axes, of one alone where that stays small, beyond several blocks of any kernel, and
+    no whole number of these; else one more than a small block, or twice the size."""
+    block = _BLOCKS[0] + 1
+    if len(dims) == 1 and size < _LASTING and _small(inputs, dims, size, _LASTING):
+        return _LASTING
+    return block if size < block else 2 * size
+
+
 def lasting(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     """Each axis but the batch long, with large numbers that are the same at every place: gates
     stand open or closed throughout, so that what lies far back shows in what comes out."""

@@ -74,7 +74,7 @@ def _duplicate(value: Any, device: torch.device, grad: bool, wide: bool) -> Any:
             fresh = value.to(device)
         else:
             fresh = _laid_alike(
-                RESIDENTS.of(value, device).detach(), device, value.storage_offset()
+                RESIDENTS.of(value, device).detach(), device, int(value.storage_offset())
             )
         fresh = widen(fresh) if wide else fresh
         return fresh.requires_grad_() if grad and inexact(fresh) else fresh

@@ -22,7 +22,7 @@ from refold.judge.worker.steps import Step
 _ALONE = 6
 _BATCHES = (0, 1, 3, 8, 50, 65, 257)
 _BYTES = 64 << 20  # of inputs and outputs of the larger ones
-_AXES, _LONG = 6, 65  # axes but the batch, which are longer by one, and as long as this
+_AXES = 6  # axes but the batch, which are longer by one, and much longer
 
 
 def _back(names: list[str], label: str, of: str = "y", **options: Any) -> list[Step]:
@@ -286,7 +286,7 @@ def _batches(session: Session) -> Iterator[Life]:
 def _axes(given: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     """Other axes than the batch, longer by one, and much longer."""
     for name, dims, old in list(draws.dimensions(given))[:_AXES]:
-        for new in (old + 1, _LONG if old < _LONG else 2 * old):
+        for new in (old + 1, draws.longer(given, dims, old)):
             changed = draws.resized(given, old, new, iter(dims))
             if sum(t.numel() * t.element_size() for t in tensors(changed)) < _BYTES:
                 yield f"{name} = {new}", changed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -30,6 +31,7 @@ from refold.judge.worker.steps import FACT, Step
 OWN_WEIGHTS = "parameters are the module's own: functional_call is not followed"
 MEMORY = "negative bits of inputs, which imag of conjugates has, are not read: memory is"
 RETYPED = "a copy of a module that was moved has other types"
+_LARGE_INPUTS = "large inputs"
 _LARGE = 16.0  # times the inputs of a module of 16 bits
 
 
@@ -115,8 +117,8 @@ def _dtypes(session: Session) -> Iterator[Life]:
             steps += [{"do": "dtype", "to": "float32"}, call("and back")]
         else:  # what float32's range hides
             given["large"] = draws.mapped(given["x0"], lambda t: t * _LARGE)
-            steps += [call("large inputs", "large", cast=to, see=False)]
-            steps += [{"do": "numbers", "of": "large inputs", "label": "where they are finite"}]
+            steps += [call(_LARGE_INPUTS, "large", cast=to)]
+            steps += [{"do": "numbers", "of": _LARGE_INPUTS, "label": "where they are finite"}]
         seen = life.eager(session, Life("", tuple(steps), given)).seen
         _, tree = seen.get("moved", ("", None))
         if not any(t.dtype == getattr(torch, to) for t in tensors(tree)):
@@ -128,6 +130,7 @@ def _dtypes(session: Session) -> Iterator[Life]:
             status=Status.WRONG_NUMERICS,
             dtypes=DTYPES,
             eps=torch.finfo(getattr(torch, to)).eps,
+            near=(_LARGE_INPUTS,),
         )
         if to == "float64":
             yield _gradients_moved(session, to)
@@ -151,7 +154,8 @@ def _stretched(session: Session, to: str) -> Iterator[Life]:
     for case, given in draws.stretched(session.inputs()):
         steps = (*begin(), {"do": "dtype", "to": to}, call("y", cast=to))
         eps, wrong = torch.finfo(getattr(torch, to)).eps, Status.WRONG_NUMERICS
-        yield Life(f"{to}, {case}", steps, {"x0": given}, status=wrong, dtypes=DTYPES, eps=eps)
+        one = Life(f"{to}, {case}", steps, {"x0": given}, status=wrong, dtypes=DTYPES, eps=eps)
+        yield replace(one, near=("y",))
 
 
 def _copied(session: Session, to: str) -> Life:
