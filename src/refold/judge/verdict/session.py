@@ -233,17 +233,17 @@ class Session(Truths):
         """The worker, in the named state and mode."""
         name = self.base_state if state is None else state
         mode = self.oracle.training if training is None else training
-        host = self.worker()
+        host, wait, unsaved = self.worker(), self._patience(), self.unsaved() if self._dirty else {}
         if self.fixed:
             self._at, self._dirty = name, False
         if self._at != name or (self._dirty and not mode):
-            host.request("load_state", self._patience(), state=self.state(name), how="strict")
+            host.request("load_state", wait, state=self.state(name), how="strict", unsaved=unsaved)
             self._at, self._dirty = name, False
         elif self._dirty and self.remembers(mode):
             # buffers alone: a stale fold of the parameters has to stay one
             own = {k for k, _ in self.oracle.model.named_buffers()} | self.oracle.writes
             buffers = {k: v for k, v in self.state(name).items() if k in own}
-            host.request("load_state", self._patience(), state=buffers, how="inplace")
+            host.request("load_state", wait, state=buffers, how="inplace", unsaved=unsaved)
         if self._worker_training != mode:
             host.request("move", how="train" if mode else "eval")
             self._worker_training = mode

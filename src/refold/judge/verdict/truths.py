@@ -165,6 +165,12 @@ class Truths:
         own = {k for k, _ in self.oracle.model.named_buffers()}
         return {k: self.state(PERTURBED)[k] if k in own else v for k, v in state.items()}
 
+    def unsaved(self) -> dict[str, torch.Tensor]:
+        """The reference's buffers that no state holds, as they were built: what a run writes to
+        them is put back."""
+        saved, found = self.oracle.state(), self.oracle.model.named_buffers()
+        return {k: v.detach() for k, v in found if k not in saved}
+
     def add_state(self, name: str, state: dict[str, torch.Tensor]) -> None:
         """Name a state that a test made; truths under an earlier one of that name are forgotten."""
         self._states[name] = self.tied(state)

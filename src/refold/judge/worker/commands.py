@@ -143,8 +143,15 @@ class Worker(Calls):
         told = state_of(self.model).items()
         return {k: lying[k] if k in lying else v.detach().cpu() for k, v in told}
 
-    def do_load_state(self, state: dict[str, torch.Tensor], how: str) -> None:
-        """Bring a state in: ``strict``, ``inplace``, ``assign`` (new tensors)."""
+    def do_load_state(
+        self,
+        state: dict[str, torch.Tensor],
+        how: str,
+        unsaved: dict[str, torch.Tensor] | None = None,
+    ) -> None:
+        """Bring a state in: ``strict``, ``inplace``, ``assign`` (new tensors). unsaved: the
+        reference's buffers that no state holds; of them the module may have others."""
+        self._put_back(unsaved or {})
         _shaped_again(self.model, state)
         if how == "inplace":
             own = self.model.state_dict(keep_vars=True)
@@ -154,6 +161,16 @@ class Worker(Calls):
         else:
             load(self.model, state, assign=how == "assign")
             self.model.to(self.device)
+
+    def _put_back(self, buffers: dict[str, torch.Tensor]) -> None:
+        held = dict(self.model.named_buffers())
+        with torch.no_grad():
+            for name, value in buffers.items():
+                now, then = held.get(name), value.to(self.device)
+                if now is None or (now.shape, now.dtype) != (then.shape, then.dtype):
+                    continue
+                if not torch.equal(now, then):  # what is as it was is not written
+                    now.copy_(then)
 
     def do_step(self, names: list[str], rate: float) -> None:
         """One SGD step against all-ones gradients: what training does to the weights."""
