@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,8 +38,10 @@ Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 Build = Callable[[nn.Module, torch.Tensor, Schedule], nn.Module]
 Choice = TypeVar("Choice")
 
-AT_ONCE = 8  # candidates that are compiled side by side
-_WORTH_TIMING = 1.6  # times the least predicted cost
+AT_ONCE = 16  # candidates that are compiled side by side, each by 0.3 GB of a compiler
+# Times the least predicted cost, and how many at most: of 93 shapes the fastest was among these at
+# 90, or within a hundredth of the best of them; at one 1.025 (tests/test_tune.py).
+_WORTH_TIMING, _MOST_TIMED = 1.2, 5
 _SECONDS = 0.05
 
 
@@ -120,10 +122,19 @@ class Tuned(Table):
 
     def fill(self, wanted: Iterable[Sizes], build: Build) -> None:
         """Time the likely schedules for the sizes that are not known yet, and keep the best."""
-        for sizes in dict.fromkeys(wanted):
+        unknown: dict[str, Sizes] = {}
+        for sizes in wanted:
             if not self.knows(sizes):
-                candidates = likely(self.kernels, sizes, self.rs, self.tile_cost)
-                self._keep(sizes, _time(candidates, sizes, build, self.dtype))
+                unknown.setdefault(shape_class(sizes), sizes)
+        several: dict[Sizes, list[Schedule]] = {}
+        for sizes in unknown.values():
+            candidates = likely(self.kernels, sizes, self.rs, self.tile_cost)
+            if len(candidates) == 1:
+                self._keep(sizes, {candidates[0]: 0.0})
+            else:
+                several[sizes] = candidates
+        for sizes, seconds in _time(several, build, self.dtype) if several else ():
+            self._keep(sizes, seconds)
 
     def _found(self, sizes: Sizes) -> Schedule | None:
         """The schedule that the file has for these sizes, if it is one that there is."""
@@ -152,7 +163,8 @@ def likely(kernels: Kernels, sizes: Sizes, rs: bool, tile_cost: TileCost) -> lis
     """The schedules that may be the best one by prediction, the most likely first."""
     costs = {s: predicted(s, *sizes, tile_cost) for s in schedules(kernels, rs)}
     least = min(costs.values())
-    return [s for s in sorted(costs, key=lambda s: costs[s]) if costs[s] <= _WORTH_TIMING * least]
+    found = sorted(costs, key=lambda s: costs[s])[:_MOST_TIMED]
+    return [s for s in found if costs[s] <= _WORTH_TIMING * least]
 
 
 def is_timed(device: DeviceModel, kind: str, sizes: Sizes) -> bool:
@@ -164,40 +176,46 @@ def is_timed(device: DeviceModel, kind: str, sizes: Sizes) -> bool:
 
 
 def _time(
-    candidates: list[Schedule], sizes: Sizes, build: Build, dtype: torch.dtype
-) -> dict[Schedule, float]:
-    """Seconds of each schedule: the median of three rounds, taken by turns."""
-    rows, cols, depth = sizes
-    if len(candidates) == 1:
-        return {candidates[0]: 0.0}
+    candidates: Mapping[Sizes, Sequence[Schedule]], build: Build, dtype: torch.dtype
+) -> Iterator[tuple[Sizes, dict[Schedule, float]]]:
+    """Seconds of each schedule of products of some sizes: the median of three rounds.
+
+    All are compiled first, side by side: one after another that takes most of the time.
+    """
+    given: dict[Sizes, tuple[nn.Module, torch.Tensor]] = {}
+    pairs = [(sizes, s) for sizes, of_sizes in candidates.items() for s in of_sizes]
+
+    def built(pair: tuple[Sizes, Schedule]) -> nn.Module:
+        sizes, schedule = pair
+        return build(*given[sizes], schedule)
+
     with torch.no_grad():
-        module = nn.Linear(depth, cols, bias=False, device="cuda", dtype=dtype)
-        x = torch.randn(rows, depth, device="cuda", dtype=dtype)
-        found: dict[Schedule, list[float]] = {}
-        built = side_by_side(build, module, x, candidates, AT_ONCE)
-        while built:  # one at a time: once called, each holds a packed copy of the weight
-            schedule, fast = built.pop(0)
-            with turns.alone():
-                found[schedule] = _rounds(fast, x)
-            del fast
-    return {s: t[1] for s, t in found.items()}
+        for rows, cols, depth in candidates:
+            module = nn.Linear(depth, cols, bias=False, device="cuda", dtype=dtype)
+            x = torch.randn(rows, depth, device="cuda", dtype=dtype)
+            given[rows, cols, depth] = module, x
+        modules = side_by_side(built, pairs)
+        for sizes, of_sizes in candidates.items():
+            found, (_, x) = dict[Schedule, float](), given[sizes]
+            for schedule in of_sizes:  # once called, each holds a packed copy of the weight
+                with turns.alone():
+                    found[schedule] = _rounds(modules.pop(0), x)[1]
+            del given[sizes]
+            yield sizes, found
 
 
 def side_by_side(
-    build: Callable[[nn.Module, torch.Tensor, Choice], nn.Module],
-    module: nn.Module,
-    x: torch.Tensor,
-    choices: Sequence[Choice],
-    at_once: int,
-) -> list[tuple[Choice, nn.Module]]:
-    """What `build` gives for each choice, so many of them compiled at once."""
+    build: Callable[[Choice], nn.Module], choices: Sequence[Choice], at_once: int = AT_ONCE
+) -> list[nn.Module]:
+    """What `build` gives for each choice: so many at once, or as many as there are processors."""
 
     def one(choice: Choice) -> nn.Module:
         with torch.no_grad():  # of this thread
-            return build(module, x, choice)
+            return build(choice)
 
+    at_once = min(at_once, len(os.sched_getaffinity(0)))
     with _refold_ninja_on_path(), ThreadPoolExecutor(at_once) as pool:
-        return list(zip(choices, pool.map(one, choices), strict=True))
+        return list(pool.map(one, choices))
 
 
 def _rounds(fast: nn.Module, x: torch.Tensor) -> list[float]:

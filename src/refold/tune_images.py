@@ -193,8 +193,10 @@ def measured(
         else:
             algorithms = likely(c, kind, features)
         sides: dict[Algorithm | None, nn.Module] = {}
+        choices = (None, *algorithms)
         at_once = 1 if device == "cpu" else AT_ONCE
-        for algorithm, fast in side_by_side(build, module, x, (None, *algorithms), at_once):
+        built = side_by_side(lambda choice: build(module, x, choice), choices, at_once)
+        for algorithm, fast in zip(choices, built, strict=True):
             if algorithm is None or _error(fast, x, truth) <= _ALLOWED * max(library, 1e-7):
                 sides[algorithm] = fast
         if not features:
