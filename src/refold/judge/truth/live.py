@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,8 +46,11 @@ class Living:
         self.oracle, self.seed, self.random = oracle, seed, random
         self._draws: tuple[Any, replay.Draws] | None = None  # of the life that was recorded last
 
-    def eager(self, steps: Sequence[Step], states: States, inputs: Inputs) -> Lived:
-        """The reference as it is. What a GPU would assert is told by the CPU, and is not tried."""
+    def eager(
+        self, steps: Sequence[Step], states: States, inputs: Inputs, alone: bool = True
+    ) -> Lived:
+        """The reference as it is. What a GPU would assert is told by the CPU, and is not tried.
+        alone: by one of PyTorch's threads where tensors are small."""
         if self._may_assert(steps, inputs):
             watch = Watch()
             assert self.oracle.rehearsal is not None
@@ -55,7 +59,7 @@ class Living:
             # one_hot asserts on a GPU, and raises on the CPU before any operation does
             if watch.asserted or told.raised is not None:
                 return Lived({}, told.raised or {"type": "Asserted", "message": "on the CPU"})
-        return self._run(steps, states, inputs)
+        return self._run(steps, states, inputs, alone=alone)
 
     def _may_assert(self, steps: Sequence[Step], inputs: Inputs) -> bool:
         """Whether a life has calls of which the rehearsal knows nothing."""
@@ -155,6 +159,7 @@ class Living:
         mode: contextlib.AbstractContextManager[Any] | None = None,
         default: torch.dtype | None = None,
         move: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        alone: bool = True,
     ) -> Lived:
         oracle = self.oracle
 
@@ -181,7 +186,7 @@ class Living:
         kind, answers = "life fp64" if wide else "life", list[dict[str, Any]]()
         elements = oracle.bytes // 4 + sum(t.numel() for v in inputs.values() for t in tensors(v))
         with (
-            threads.few(elements),  # the worker lives beside it
+            threads.few(elements if alone else sys.maxsize),  # the worker lives beside it
             METER.span(kind, lambda: size_of([a["seen"] for a in answers])),
             mode or contextlib.nullcontext(),
         ):
