@@ -4950,7 +4950,10 @@ class _RefoldPace:
         self.took, self.judged = self.ended - began, False
 
 
-# Optimizers: a fused step writes parameters uncounted, so the end of every step is looked for.
+# Optimizers and averages: what writes parameters uncounted, so that its end is looked for.
+#
+# A fused step counts nothing, and on a GPU `torch._foreach_lerp_` does not, by which `AveragedModel`
+# averages.
 
 
 _refold_live: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -4958,7 +4961,8 @@ _refold_hook: list[Any] = []
 
 
 def _refold_follow_optimizers(cache: Any) -> None:
-    """Let the end of every optimizer's step be known to a cache, as long as the cache lives."""
+    """Let the end of every optimizer's step, and of every average's, be known to a cache, as long
+    as the cache lives."""
     if cache in _refold_live:
         return
     _refold_live.add(cache)
@@ -4967,12 +4971,36 @@ def _refold_follow_optimizers(cache: Any) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         _refold_hook.append(register_optimizer_step_post_hook(_refold_stepped))
+        _refold_followers().append(_refold_averaged)
 
 
 def _refold_unfollow() -> None:
     """The hook would keep this whole file alive: without caches it goes."""
     if not list(_refold_live) and _refold_hook:
         _refold_hook.pop().remove()
+        _refold_followers().remove(_refold_averaged)
+
+
+def _refold_followers() -> list[Any]:
+    """Whom the end of every `AveragedModel.update_parameters` is told, of all files."""
+    from torch.optim.swa_utils import AveragedModel
+
+    update: Any = AveragedModel.update_parameters
+    if not hasattr(update, "_refold_followers"):
+        followers: list[Any] = []
+
+        @functools.wraps(update)
+        def followed(model: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return update(model, *args, **kwargs)
+            finally:
+                for follower in list(followers):
+                    follower(model)
+
+        setattr(followed, "_refold_followers", followers)  # noqa: B010
+        setattr(AveragedModel, "update_parameters", followed)  # noqa: B010
+        return followers
+    return update._refold_followers  # type: ignore[no-any-return]
 
 
 def _refold_storage(t: torch.Tensor) -> int | None:
@@ -4985,9 +5013,17 @@ def _refold_storage(t: torch.Tensor) -> int | None:
 
 def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """An optimizer has written its parameters, or memory that they are views of."""
-    stepped = [p for group in optimizer.param_groups for p in group["params"]]
-    ids = set(map(id, stepped))
-    storages = set(map(_refold_storage, stepped)) - {None} if len(stepped) <= 64 else set()
+    _refold_wrote([p for group in optimizer.param_groups for p in group["params"]])
+
+
+def _refold_averaged(model: Any) -> None:
+    """An average has been moved on."""
+    _refold_wrote([*model.module.parameters(), *model.module.buffers()])
+
+
+def _refold_wrote(written: Sequence[torch.Tensor]) -> None:
+    ids = set(map(id, written))
+    storages = set(map(_refold_storage, written)) - {None} if len(written) <= 64 else set()
     for cache in list(_refold_live):
         hit = {id(t) for t in cache.copies if id(t) in ids}
         if storages:

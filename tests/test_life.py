@@ -189,6 +189,21 @@ def test_optimizers_of_other_models_step_tensors_without_memory(fast, make):
     agrees(fast)
 
 
+def test_averages_of_parameters_are_followed(made):
+    """On a GPU PyTorch counts nothing of what `AveragedModel` writes: its end is looked for."""
+    by = torch.optim.swa_utils.get_ema_multi_avg_fn(0.5)
+    average = torch.optim.swa_utils.AveragedModel(twin.original(made), multi_avg_fn=by)
+    x = torch.randn(16, WIDTH)
+    fast = refold.optimize(average.module.eval(), x, measure=False)
+    with torch.no_grad():
+        fast(x)
+    (cache,) = twin.state_of(fast).programs[0][1].values()
+    assert cache.copies and cache.stepped is None
+    average.update_parameters(twin.original(made))
+    assert cache.stepped == set(map(id, cache.copies))
+    agrees(fast)
+
+
 def test_a_failure_is_remembered_until_something_changes(fast, monkeypatch):
     ((made, _),) = twin.state_of(fast).programs
     fast.head.register_forward_hook(lambda *a: None)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import refold
 from refold import introspect, twin
@@ -86,6 +87,17 @@ def state(m, by=2.0):
     return {k: v * by if v.is_floating_point() else v for k, v in m.state_dict().items()}
 
 
+def averaged(m):
+    average = AveragedModel(nn.Linear(1, 1), multi_avg_fn=get_ema_multi_avg_fn(0.5))
+    average.module = twin.original(m)
+    average.n_averaged += 1  # the first time copies, and that is counted
+    other = copy.deepcopy(average.module)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.mul_(2.0)
+    average.update_parameters(other)
+
+
 AT_ONCE: dict[str, Callable[[nn.Module], object]] = {
     "SGD": trained(lambda p: torch.optim.SGD(p, 0.1)),
     "fused AdamW": trained(lambda p: torch.optim.AdamW(p, 0.1, fused=True)),
@@ -98,6 +110,7 @@ AT_ONCE: dict[str, Callable[[nn.Module], object]] = {
     "one element, counted": lambda m: torch.no_grad()(m.head.weight[3, 4].fill_)(50.0),
     "data =, twice": twice_assigned,
     "swap_tensors": swapped,
+    "an average": averaged,
 }
 
 
