@@ -24,6 +24,7 @@ from refold.judge.draws.layouts import (
     layouts,
     one_for_all,
     otherwise_laid,
+    pairs,
     slices,
     twice,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "normal",
     "one_for_all",
     "otherwise_laid",
+    "pairs",
     "perturbed",
     "resized",
     "rolled",

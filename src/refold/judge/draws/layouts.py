@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from refold.judge.draws.inputs import alone
 from refold.judge.draws.trees import every, inexact, joined, mapped, tensors
 
 CHANNELS_LAST = "channels last"
+_PAIRS = 3  # of inputs that are alike
 _BAND = 64  # elements on either side; keeps the alignment of a fresh allocation
 
 
@@ -20,6 +22,19 @@ def twice(inputs: list[Any]) -> list[Any]:
     held = tensors(inputs)
     first = [seen.setdefault((t.shape, t.dtype), i) for i, t in enumerate(held)]
     return joined(inputs, first) if len(seen) < len(held) else []
+
+
+def pairs(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """One tensor for two of three or more alike, others for the rest: as a query that is the key,
+    but not the value."""
+    alike: dict[Any, list[int]] = {}
+    held = tensors(inputs)
+    for i, t in enumerate(held):
+        alike.setdefault((t.shape, t.dtype), []).append(i)
+    for group in (g for g in alike.values() if len(g) > 2):
+        for a, b in itertools.islice(itertools.combinations(group, 2), _PAIRS):
+            first = [a if i == b else i for i in range(len(held))]
+            yield f"one tensor for inputs {a} and {b}", joined(inputs, first)
 
 
 def windows(t: torch.Tensor) -> torch.Tensor:

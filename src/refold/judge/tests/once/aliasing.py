@@ -53,6 +53,8 @@ def run(session: Session) -> Iterator[Failure]:
     one = draws.twice(first)
     if one and not truth.eager.changed:
         yield from session.check("one tensor for several inputs", one, shared=True)
+        for case, some in draws.pairs(first):
+            yield from session.check(case, some, shared=True)
 
 
 def _elsewhere(session: Session) -> Iterator[Failure]:
@@ -130,6 +132,6 @@ TEST = Test(
     "aliasing",
     "one persistent output buffer, outputs that are views of inputs or of one another",
     "An output keeps its values when the module is called again, of one sample and in either mode, "
-    "too, and is the caller's to write; one tensor may be several inputs.",
+    "too, and is the caller's to write; one tensor may be several inputs, or two of three.",
     run,
 )
