@@ -53,6 +53,7 @@ def resized(inputs: list[Any], old: int, new: int, dims: Iterator[tuple[int, int
 
 _SMALL = 1 << 18  # elements of what a larger batch is made of
 _BLOCKS = 64, 256  # of rows or columns, of many kernels
+_TAIL = 9  # places at least behind the first block
 _LASTING, _OPEN = 321, 16.0  # places, and what gates of ordinary numbers are opened by
 _LONG = 1025  # of a sequence: tables of places, and states that are cut, end before it
 
@@ -91,6 +92,9 @@ def shapes(
                 small, blocks = ([3], blocks[:1]) if together else ([1], blocks[1:])
             sizes += [*small, *blocks, *_square(inputs, dims, size)]
             sizes += secret.sample(range(2, max(_BLOCKS[0], size)), 1 if quick else 3)
+            # of several blocks the last one may have any number of places, not one alone
+            several_blocks = secret.randrange(_BLOCKS[0] + _TAIL, _BLOCKS[1])
+            sizes += [several_blocks] if _small(inputs, dims, size, several_blocks) else []
         for new in dict.fromkeys(s for s in sizes if s != size):
             yield f"{name} = {new}", resized(inputs, size, new, iter(dims))
 

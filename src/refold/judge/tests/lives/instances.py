@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from refold.judge.draws.trees import differ, has_numbers, mapped, tensors, valued
+from refold.judge.draws.trees import differ, every, has_numbers, inexact, mapped, tensors, valued
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
 from refold.judge.verdict import life
@@ -89,13 +89,24 @@ def _first_calls(session: Session) -> Iterator[Life]:
         other += rows
     for case, change in _UNLIKE if floats else ():
         other.append((f"of {case}", valued(given, change), {}))
+    if any(map(_many_whole, held)):
+        other.append(("of least integers", every(given, _least), {}))
     if floats or trained(session):
         other.append(("with gradients", given, {"grad": True, "want": True}))
     for case, unlike, options in other:
         steps = [*begin(False), call("the first", "unlike", see=False, **options), call("as usual")]
         steps += [call("once more", "x1")]
-        every = {**inputs(session), "unlike": unlike}
-        yield Life(f"a first call {case}", tuple(steps), every, status=Status.WRONG_NUMERICS)
+        whole = {**inputs(session), "unlike": unlike}
+        yield Life(f"a first call {case}", tuple(steps), whole, status=Status.WRONG_NUMERICS)
+
+
+def _many_whole(t: torch.Tensor) -> bool:
+    return not inexact(t) and t.dtype is not torch.bool and t.numel() > 1
+
+
+def _least(t: torch.Tensor) -> torch.Tensor:
+    """The least of whole numbers everywhere: shorter lengths than those of any later call."""
+    return torch.full_like(t, int(t.min())) if _many_whole(t) else t
 
 
 def _instances(session: Session) -> Iterator[Life]:
@@ -256,11 +267,11 @@ TESTS: tuple[Test, ...] = (
     living(
         "first calls",
         "scales, plans and tables that the first call decides for all",
-        "The first call is of few samples or none, of zeros, of tiny or large numbers, of NaN, or "
-        "with gradients; those behind it are as usual.",
+        "The first call is of few samples or none, of zeros, of tiny or large numbers, of NaN, of "
+        "the least integers, or with gradients; those behind it are as usual.",
         _first_calls,
-        24,
-        lives=8,
+        27,
+        lives=9,
     ),
     living(
         "two instances",
