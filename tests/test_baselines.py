@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import random
 from contextlib import contextmanager
 
 import pytest
@@ -51,7 +52,7 @@ def times(monkeypatch, ours=1.0, **seconds):
     """Let each baseline take so many seconds, and refold `ours`; the names asked for so far."""
     asked = []
 
-    def race(sides, other, device, limit):
+    def race(sides, other, device, limit, until_clear):
         asked.append(tuple(sides))
         given = {name: seconds[name.removeprefix("torch.").split()[0]] for name in sides}
         return {n: Timing(s, ours, s / ours, s / ours, s / ours, 3) for n, s in given.items()}
@@ -95,6 +96,32 @@ def test_all_sides_take_turns():
     turns = [name for k, name in enumerate(order) if k == 0 or order[k - 1] != name]
     assert turns == ["a", "b", "refold", "a", "b", "refold", "b", "a", "b", "refold"]
     assert set(found) == {"a", "b"} and found["a"].other == found["b"].other
+
+
+@pytest.mark.parametrize(
+    ("slow", "noise", "rounds"),
+    [(2.0, 0.0, 9), (0.5, 0.0, 9), (1.1, 0.0, 40), (2.0, 0.3, 40)],
+    ids=["faster", "slower", "near", "noisy"],
+)
+def test_a_race_ends_when_it_is_clear(monkeypatch, slow, noise, rounds):
+    """What is near 1, or spread, is timed for as long as was asked for."""
+    now, drawn = [0.0], random.Random(0)
+    calls = {"base": 0, "other": 0}
+
+    def side(name, seconds):
+        def run():
+            calls[name] += 1
+            now[0] += seconds * (1 + noise * drawn.uniform(-1, 1))
+
+        return run
+
+    monkeypatch.setattr(measure, "timer", lambda: now[0])
+    sides = {"base": Side(side("base", slow))}
+    found = measure.race(sides, side("other", 1.0), seconds=40 * (1 + slow), until_clear=True)
+    assert abs(found["base"].pairs - rounds) <= (noise > 0) * 10
+    assert calls["other"] == found["base"].pairs + 2
+    found = measure.race(sides, side("other", 1.0), seconds=40 * (1 + slow))
+    assert abs(found["base"].pairs - 40) <= (noise > 0) * 10
 
 
 def test_a_setting_holds_while_its_side_is_timed():

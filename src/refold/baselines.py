@@ -90,7 +90,7 @@ def contest(
         known = {n: _RATIOS[key, n] for n in names if (key, n) in _RATIOS}
     found = find([n for n in names if n not in known], module, inputs, ops if key else None)
     sides = {EAGER: Side(lambda: Example.of(inputs).call(module)), **found.sides}
-    timings = race(sides, fast, device, seconds)
+    timings = race(sides, fast, device, seconds, until_clear=True)
     eager = timings[EAGER]
     if key:
         _RATIOS.update({(key, n): eager.base / timings[n].base for n in found.sides})

@@ -20,6 +20,9 @@ from refold import turns
 Run = Callable[[], object]
 # what seconds are counted by; time.process_time leaves out what other processes take of a CPU
 timer: Callable[[], float] = time.perf_counter
+# Rounds, the quartiles' distance over the ratio, and a ratio from which on more rounds would tell
+# no more of which side is faster.
+_CLEAR_ROUNDS, _CLEAR_SPREAD, _CLEAR_RATIO = 9, 0.1, 1.25
 
 
 @dataclass(frozen=True)
@@ -68,18 +71,26 @@ def compare(base: Run, other: Run, device: str = "cpu", seconds: float = 3.0) ->
 
 
 def race(
-    bases: Mapping[str, Side], other: Run, device: str = "cpu", seconds: float = 3.0
+    bases: Mapping[str, Side],
+    other: Run,
+    device: str = "cpu",
+    seconds: float = 3.0,
+    until_clear: bool = False,
 ) -> dict[str, Timing]:
     """Time each of `bases` against `other`, all of them in turns, for about `seconds` a base.
 
-    There are at least three rounds, after warming up.
+    There are at least three rounds, after warming up. until_clear: no more than it takes to know
+    all ratios well and which side is faster.
     """
     with turns.alone():
-        taken = _taken([*bases.values(), Side(other)], device, seconds * len(bases))
+        sides = [*bases.values(), Side(other)]
+        taken = _taken(sides, device, seconds * len(bases), until_clear)
     return {name: _timing(a, taken[-1]) for name, a in zip(bases, taken, strict=False)}
 
 
-def _taken(sides: Sequence[Side], device: str, seconds: float) -> list[list[float]]:
+def _taken(
+    sides: Sequence[Side], device: str, seconds: float, until_clear: bool
+) -> list[list[float]]:
     """Seconds per call of each side, round by round."""
     once = [min(side.clock(device) for _ in range(2)) for side in sides]
     # a sample shorter than a millisecond is mostly clock and queue
@@ -91,7 +102,17 @@ def _taken(sides: Sequence[Side], device: str, seconds: float) -> list[list[floa
         order = range(len(sides)) if i % 2 == 0 else reversed(range(len(sides)))
         for k in order:
             taken[k].append(sides[k].clock(device, repeats[k]))
+        if until_clear and i + 1 >= _CLEAR_ROUNDS:
+            timings = [_timing(base, taken[-1]) for base in taken[:-1]]
+            if all(_is_clear(timing) for timing in timings):
+                break
     return taken
+
+
+def _is_clear(timing: Timing) -> bool:
+    """Is the ratio known to a twentieth or so, and far from 1?"""
+    known = timing.high - timing.low <= _CLEAR_SPREAD * timing.ratio
+    return known and not 1 / _CLEAR_RATIO < timing.ratio < _CLEAR_RATIO
 
 
 def _timing(a: list[float], b: list[float]) -> Timing:
