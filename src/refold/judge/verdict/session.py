@@ -221,8 +221,7 @@ class Session(Truths):
             host.close()
 
     def relieve(self) -> None:
-        """Free what can be made again, and keep results on the CPU from now on: memory is
-        exhausted."""
+        """Memory is exhausted: free what can be made again, and keep results on the CPU."""
         self.dismiss()
         self._truths.clear()
         self._moved.clear()
@@ -233,7 +232,8 @@ class Session(Truths):
         """The worker, in the named state and mode."""
         name = self.base_state if state is None else state
         mode = self.oracle.training if training is None else training
-        host, wait, unsaved = self.worker(), self._patience(), self.unsaved() if self._dirty else {}
+        host, wait, there = self.worker(), self._patience(), self._at == name and not self._dirty
+        unsaved = {} if there else self.unsaved()
         if self.fixed:
             self._at, self._dirty = name, False
         if self._at != name or (self._dirty and not mode):

@@ -54,7 +54,7 @@ def _thawed(session: Session) -> Iterator[Failure]:
     if truth.eager is None or truth.exact is None:
         return
     host, state = session.worker(), session.state(session.base_state)
-    host.request("load_state", state=state, how="strict")
+    host.request("load_state", state=state, how="strict", unsaved=session.unsaved())
     host.request("move", how="thaw")
     try:
         host.request("put", slot="t", inputs=inputs)
@@ -74,7 +74,7 @@ def _buffers(session: Session, name: str, training: bool) -> Iterator[Failure]:
         return
     host = session.worker()
     state = session.base_state
-    host.request("load_state", state=session.state(state), how="strict")
+    host.request("load_state", state=session.state(state), how="strict", unsaved=session.unsaved())
     session.entered(state)
     session.call(inputs, training=training)
     yield from _held_alike(session, truth, f"a call in {name} mode")
@@ -82,7 +82,10 @@ def _buffers(session: Session, name: str, training: bool) -> Iterator[Failure]:
     for i, word in enumerate(("two", "three")):
         # from where eager's last call left them: what moves on by halves or now and then shows
         assert truth.eager is not None
-        state_of |= truth.eager.buffers
+        state_of |= _kept(session, truth)
+        unsaved = session.unsaved().items()
+        if any(not torch.equal(v, truth.eager.buffers.get(k, v)) for k, v in unsaved):
+            break  # no state brings the reference there
         if all(torch.equal(v, session.state(state)[k]) for k, v in _kept(session, truth).items()):
             break
         session.add_state("further", dict(state_of))
@@ -116,7 +119,12 @@ def _other_batches(session: Session) -> Iterator[Failure]:
         truth = session.truth(inputs, training=True)
         if truth.eager is None or truth.exact is None:
             continue
-        host.request("load_state", state=session.state(session.base_state), how="strict")
+        host.request(
+            "load_state",
+            state=session.state(session.base_state),
+            how="strict",
+            unsaved=session.unsaved(),
+        )
         session.entered(session.base_state)
         session.call(inputs, training=True)
         yield from _held_alike(session, truth, f"a call of {case} in train mode")

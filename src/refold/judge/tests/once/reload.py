@@ -32,7 +32,9 @@ def run(session: Session) -> Iterator[Failure]:
     for name, state, how in ways:
         host = session.worker()
         try:
-            host.request("load_state", state=session.state(state), how=how)
+            host.request(
+                "load_state", state=session.state(state), how=how, unsaved=session.unsaved()
+            )
             session.entered(state)
             reply = session.call(inputs, state)
         except Raised as error:
@@ -48,7 +50,9 @@ def run(session: Session) -> Iterator[Failure]:
     for name, how in moves:
         session.enter(PERTURBED).request("move", how=how)
         host = session.worker()
-        host.request("load_state", state=session.state(SECOND), how="strict")
+        host.request(
+            "load_state", state=session.state(SECOND), how="strict", unsaved=session.unsaved()
+        )
         session.entered(SECOND)
         try:
             reply = session.call(inputs, SECOND)
@@ -85,7 +89,9 @@ def _step(session: Session) -> Iterator[Failure]:
         session, "optimizer step", reply["outputs"], inputs, "stepped", PERTURBED
     )
     host = session.worker()
-    host.request("load_state", state=session.state(INITIAL), how="strict")
+    host.request(
+        "load_state", state=session.state(INITIAL), how="strict", unsaved=session.unsaved()
+    )
     session.entered(INITIAL)
     reply = session.call(inputs, INITIAL)
     yield from stale_or_wrong(
