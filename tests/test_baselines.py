@@ -100,8 +100,8 @@ def test_all_sides_take_turns():
 
 @pytest.mark.parametrize(
     ("slow", "noise", "rounds"),
-    [(2.0, 0.0, 9), (0.5, 0.0, 9), (1.1, 0.0, 40), (2.0, 0.3, 40)],
-    ids=["faster", "slower", "near", "noisy"],
+    [(2.0, 0.0, 9), (0.5, 0.0, 9), (1.02, 0.05, 40), (2.0, 0.3, 40), (1.0, 0.0, 40)],
+    ids=["faster", "slower", "near", "noisy", "equal"],
 )
 def test_a_race_ends_when_it_is_clear(monkeypatch, slow, noise, rounds):
     """What is near 1, or spread, is timed for as long as was asked for."""

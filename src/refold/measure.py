@@ -20,9 +20,9 @@ from refold import turns
 Run = Callable[[], object]
 # what seconds are counted by; time.process_time leaves out what other processes take of a CPU
 timer: Callable[[], float] = time.perf_counter
-# Rounds, the quartiles' distance over the ratio, and a ratio from which on more rounds would tell
-# no more of which side is faster.
-_CLEAR_ROUNDS, _CLEAR_SPREAD, _CLEAR_RATIO = 9, 0.1, 1.25
+# When more rounds would tell little more: behind so many, where the quartiles are at most so far
+# apart over the ratio, and 1 is so many times as far from either.
+_CLEAR_ROUNDS, _CLEAR_SPREAD, _CLEAR_DISTANCE = 9, 0.1, 2.0
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,10 @@ def _taken(
 
 
 def _is_clear(timing: Timing) -> bool:
-    """Is the ratio known to a twentieth or so, and far from 1?"""
-    known = timing.high - timing.low <= _CLEAR_SPREAD * timing.ratio
-    return known and not 1 / _CLEAR_RATIO < timing.ratio < _CLEAR_RATIO
+    """Is the ratio known well, and far from 1 by what rounds differ?"""
+    apart = timing.high - timing.low
+    away = max(timing.low - 1, 1 - timing.high)
+    return apart <= _CLEAR_SPREAD * timing.ratio and away > 0 and away >= _CLEAR_DISTANCE * apart
 
 
 def _timing(a: list[float], b: list[float]) -> Timing:
