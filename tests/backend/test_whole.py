@@ -44,6 +44,32 @@ class Decoder(nn.Module):
         return made, cache
 
 
+def test_what_pytorch_fails_to_compile_later_runs_as_eager(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its compiler has faults of its own, which other sizes may meet: eager has none there. While a
+    twin is made they are a reason to keep the original."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 8))
+    other, x = copy.deepcopy(model), torch.randn(6, 8)
+    with all_ours():
+        fast = refold.optimize(model, x, training=True, measure=False)
+
+    def fails(*_: object, **__: object) -> object:
+        raise AttributeError("no python_mod")
+
+    monkeypatch.setattr(whole, "refold", fails)
+    for each in (fast, other):  # in double, for which all is compiled anew
+        each.double().train()(x.double()).square().sum().backward()
+    assert "a graph runs as eager" in caplog.text and "no python_mod" in caplog.text
+    for ours, theirs in zip(fast.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    for ours, theirs in zip(fast.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    with pytest.warns(UserWarning, match="torch.compile does not run it"):
+        assert refold.optimize(other, x.double(), training=True, measure=False) is other
+
+
 def test_inference() -> None:
     """By keyword, with a class of results that no file can name, and gradients by the original."""
     model = Decoder().eval()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,15 +21,19 @@ from refold.capture.generators import torchs_kept
 from refold.growth import is_apart
 from refold.subclass import Program
 
+_log = logging.getLogger("refold")
+
 
 @dataclass
 class ByGraphs:
     """Computes forward by torch.compile(backend="refold"). training: where gradients are wanted,
-    too; else the original forward runs there. report: of the example calls."""
+    too; else the original forward runs there. report: of the example calls. tolerant: a graph that
+    PyTorch fails to compile runs as eager."""
 
     options: BackendOptions
     training: bool
     report: Report = field(default_factory=lambda: Report(()))
+    tolerant: bool = True
     why: str | None = "it has not been called"
     _call: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
 
@@ -39,10 +44,22 @@ class ByGraphs:
             self.why = "gradients are wanted, and it was optimized without training=True"
             return forward(module, *args, **kwargs)
         if self._call is None:
-            backend = functools.partial(refold, options=self.options.given())
-            self._call = torch.compile(again(functools.partial(forward, module)), backend=backend)
+            call = again(functools.partial(forward, module))
+            self._call = torch.compile(call, backend=self._compiled)
         self.why = None
         return self._call(*args, **kwargs)
+
+    def _compiled(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        """A later call may have sizes or types that PyTorch's own compiler does not bear."""
+        try:
+            return refold(graph, inputs, options=self.options.given())
+        except Exception as error:
+            if not self.tolerant:
+                raise
+            line = (str(error).strip().splitlines() or ["no message"])[0]
+            why = f"{type(error).__name__}: {line}"
+            _log.error("refold: a graph runs as eager, because torch.compile failed: %s", why)
+            return graph.forward
 
     @property
     def text(self) -> str:
@@ -83,7 +100,7 @@ def by_graphs(
     """A twin whose graphs are compiled one by one, as the example calls show them, and what became
     of each; with `training` those of the backward, too. The module's modes and buffers, gradients
     and the random state are left as they were."""
-    made = ByGraphs(options, training)
+    made = ByGraphs(options, training, tolerant=False)
     fast = twin.bind_graphs(made, module)
     parameters = list(module.parameters())
     with kept(module), torchs_kept(), collected() as found, broken() as stops:
@@ -95,7 +112,7 @@ def by_graphs(
                 result = fast(*args, **kwargs)
                 if training:
                     backward_of(result, parameters, (args, kwargs))
-    made.report = Report(tuple(found), tuple(stops))
+    made.report, made.tolerant = Report(tuple(found), tuple(stops)), True
     return fast, made.report
 
 
