@@ -7107,12 +7107,14 @@ def _refold_unfollow() -> None:
 
 
 def _refold_followers() -> list[Any]:
-    """Whom the end of every `AveragedModel.update_parameters` is told, of all files."""
-    from torch.optim.swa_utils import AveragedModel
+    """Whom the end of every `AveragedModel.update_parameters` is told, of all files. Two threads
+    that wrap it at once wrap it twice: whoever follows is told twice then."""
+    from torch.optim import swa_utils
 
-    update: Any = AveragedModel.update_parameters
-    if not hasattr(update, "_refold_followers"):
-        followers: list[Any] = []
+    followers: list[Any] = vars(swa_utils).setdefault("_refold_followers", [])
+    averaged: Any = swa_utils.AveragedModel
+    update = averaged.update_parameters
+    if not hasattr(update, "_refold_followed"):
 
         @functools.wraps(update)
         def followed(model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -7122,10 +7124,9 @@ def _refold_followers() -> list[Any]:
                 for follower in list(followers):
                     follower(model)
 
-        setattr(followed, "_refold_followers", followers)  # noqa: B010
-        setattr(AveragedModel, "update_parameters", followed)  # noqa: B010
-        return followers
-    return update._refold_followers  # type: ignore[no-any-return]
+        made: Any = followed
+        made._refold_followed, averaged.update_parameters = True, made
+    return followers
 
 
 def _refold_storage(t: torch.Tensor) -> int | None:

@@ -39,8 +39,8 @@ Build = Callable[[nn.Module, torch.Tensor, Schedule], nn.Module]
 Choice = TypeVar("Choice")
 
 AT_ONCE = 16  # candidates that are compiled side by side, each by 0.3 GB of a compiler
-# Times the least predicted cost, and how many at most: of 93 shapes the fastest was among these at
-# 90, or within a hundredth of the best of them; at one 1.025 (tests/test_tune.py).
+# Times the least predicted cost, and how many at most. Of 93 timed shapes the fastest schedule was
+# among these at 91; at two the best of these takes 1.006 and 1.025 times as long.
 _WORTH_TIMING, _MOST_TIMED = 1.2, 5
 _SECONDS = 0.05
 
@@ -175,6 +175,7 @@ def is_timed(device: DeviceModel, kind: str, sizes: Sizes) -> bool:
     return len(likely(kernels, sizes, rs, TILE_COSTS[kind])) > 1
 
 
+@torch.no_grad()  # not between two results, where who asks for them runs
 def _time(
     candidates: Mapping[Sizes, Sequence[Schedule]], build: Build, dtype: torch.dtype
 ) -> Iterator[tuple[Sizes, dict[Schedule, float]]]:
@@ -189,19 +190,17 @@ def _time(
         sizes, schedule = pair
         return build(*given[sizes], schedule)
 
-    with torch.no_grad():
-        for rows, cols, depth in candidates:
-            module = nn.Linear(depth, cols, bias=False, device="cuda", dtype=dtype)
-            x = torch.randn(rows, depth, device="cuda", dtype=dtype)
-            given[rows, cols, depth] = module, x
-        modules = side_by_side(built, pairs)
-        for sizes, of_sizes in candidates.items():
-            found, (_, x) = dict[Schedule, float](), given[sizes]
-            for schedule in of_sizes:  # once called, each holds a packed copy of the weight
-                with turns.alone():
-                    found[schedule] = _rounds(modules.pop(0), x)[1]
-            del given[sizes]
-            yield sizes, found
+    for rows, cols, depth in candidates:
+        module = nn.Linear(depth, cols, bias=False, device="cuda", dtype=dtype)
+        x = torch.randn(rows, depth, device="cuda", dtype=dtype)
+        given[rows, cols, depth] = module, x
+    modules = side_by_side(built, pairs)
+    for sizes, of_sizes in candidates.items():
+        found, (_, x) = dict[Schedule, float](), given.pop(sizes)
+        for schedule in of_sizes:  # once called, each holds a packed copy of the weight
+            with turns.alone():
+                found[schedule] = _rounds(modules.pop(0), x)[1]
+        yield sizes, found
 
 
 def side_by_side(

@@ -206,7 +206,7 @@ class _Truth:
             return None
         if self.session.plain.never_right:  # nothing can acquit it any more
             return failed[0].reason, failed[0].worst, failed[0].structural
-        if self._is_otherwise_lived(label, got, exact):
+        if self._is_right_by_another_run(label, got, exact):
             return None
         resolved = self._resolved(label, got, value, exact)
         bad = [r for r in resolved if not r.agrees]
@@ -325,7 +325,7 @@ class _Truth:
             found.append(result)
         return found
 
-    def _is_otherwise_lived(self, label: str, got: Any, exact: Any) -> bool:
+    def _is_right_by_another_run(self, label: str, got: Any, exact: Any) -> bool:
         """Whether it is right beside eager's life by all of PyTorch's threads, as the candidate may
         have lived (a library's sum is another one for each number of them: of a bias's gradients
         two threads had 200 times the error of one), or of images in channels last."""
