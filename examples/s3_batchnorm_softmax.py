@@ -6446,7 +6446,9 @@ def _refold_setting(
     deeper = depth < _REFOLD_DEEPEST and len(known) < _REFOLD_VALUES
     known[id(value)] = value, f"{name} in itself"
     parts = [_refold_setting(v, depth + 1, names, known, places) if deeper else None for v in inner]
-    text = f"{name}({', '.join(map(repr, parts))})"
+    pairs = zip(parts, inner, strict=True)
+    said = ("?" if p is None and v is not None else repr(p) for p, v in pairs)
+    text = f"{name}({', '.join(said)})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     known[id(value)] = value, text if len(text) <= 100 else f"{name} {digest}"
     return known[id(value)][1]
@@ -7217,9 +7219,10 @@ def _refold_difference(
         for name, setting in settings.items():
             if not module.training and _refold_trains_alone(module, name):
                 continue
-            value = getattr(module, name, None)
-            value = _refold_setting(value, names=reached.counted, places=places)
-            if type(value) is not type(setting) or value != setting:
+            held_now = getattr(module, name, None)
+            value = _refold_setting(held_now, names=reached.counted, places=places)
+            known = value is not None or held_now is None  # nothing is said of a tensor
+            if not known or type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
         had = {*settings, *others.get(path, ())}
         for name in _refold_gained(module, had, path, assigned, reached):

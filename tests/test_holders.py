@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 
 import pytest
 import torch
@@ -149,3 +150,37 @@ def test_numbers_of_tensors_that_are_held_are_seen():
     module = HOLDERS["a tensor's number"].made(torch.ones(WIDTH))
     with pytest.raises(CaptureError, match="values as Python numbers"):
         capture(module, [torch.randn(8, WIDTH)], training=False)
+
+
+NOTHINGS = {
+    "an attribute": lambda m, value: setattr(m, "table", value),
+    "an entry of a list": lambda m, value: m.listed.__setitem__(0, value),
+    "an entry of a dict": lambda m, value: m.named.__setitem__("table", value),
+    "a field": lambda m, value: setattr(m.fields, "table", value),
+}
+
+
+class MaybeScaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.table, self.listed, self.named = None, [None], {"table": None}
+        self.fields = types.SimpleNamespace(table=None)
+
+    def forward(self, x):
+        y = torch.sigmoid(self.fc(x))
+        held = self.table, self.listed[0], self.named["table"], self.fields.table
+        for table in held:
+            y = y if table is None else y * table
+        return y.sum(1)
+
+
+@pytest.mark.parametrize("put", NOTHINGS.values(), ids=NOTHINGS)
+def test_a_tensor_where_nothing_was_is_followed(put):
+    """Of a tensor among settings nothing is said, and of none that it is none."""
+    module = MaybeScaled().eval()
+    fast = refold.optimize(module, torch.randn(8, WIDTH), measure=False)
+    agrees(fast, module)
+    for value in (VALUES["tensor"](), None, 3.0, None, VALUES["tensor"]() * 2):
+        put(module, value)
+        agrees(fast, module)

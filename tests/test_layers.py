@@ -47,6 +47,7 @@ ORDER = [
     "derive",
     "pipeline",
     "changed",
+    "varying",
     "growth",
     "backend",
     "api",

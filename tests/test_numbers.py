@@ -1,5 +1,5 @@
-"""Numbers among the arguments: one that counts, as a position does, varies as sizes do, and a float
-that a schedule gives varies as a value."""
+"""Numbers among the arguments and attributes: one that counts, as a position does, varies as sizes
+do, and a float that a schedule gives varies as a value."""
 
 from __future__ import annotations
 
@@ -203,3 +203,81 @@ def test_a_number_that_is_no_size_takes_the_original(made):
         for at in (3, 4, 5, 6, 7, 2, 3):
             torch.testing.assert_close(fast(x, at), model(x, at))
     assert len(twin.state_of(fast).programs) == 1
+
+
+class Softened(nn.Module):
+    def __init__(self, temperature):
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, x):
+        return torch.softmax(x / self.temperature, -1)
+
+
+class Settled(nn.Module):
+    """A temperature of a part, a scale of its own and a number of columns, which a loop sets."""
+
+    def __init__(self, wrong=""):
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 8)
+        self.parts = nn.Sequential(Softened(2.0))
+        self.scale, self.columns, self.wrong = 0.5, 4, wrong
+
+    def forward(self, x):
+        scores = self.parts(self.last(torch.sigmoid(self.first(x)))) * self.scale
+        if self.wrong == "asked" and self.scale > 0.3:
+            scores = scores * 2
+        elif self.wrong == "class":
+            scores = scores * (2 if isinstance(self.scale, float) else 3)
+        elif self.wrong == "set":
+            self.shown = self.scale * 2
+        return scores, torch.cat([x[:, : self.columns], x], 1).sum(1) * self.columns
+
+
+def _set(model, temperature, scale, columns=4):
+    model.parts[0].temperature, model.scale, model.columns = temperature, scale, columns
+
+
+def test_floats_that_are_attributes_get_one_program():
+    """Those of a part as well; set on the original or on the fast module."""
+    torch.manual_seed(0)
+    model, x = Settled().eval(), torch.randn(20, WIDTH)
+    fast, taken = refold.optimize(model, x, measure=False), []
+    with torch.no_grad():
+        for i, (temperature, scale) in enumerate((*SCHEDULE, (1e-30, -3.0), (2.0, float("nan")))):
+            _set((model, fast)[i % 2], temperature, scale)
+            torch.testing.assert_close(fast(x), model(x), equal_nan=True)
+            taken.append(refold.status(fast).fast)
+        assert taken == [False] + [True] * (len(taken) - 1)
+        model.scale = 7  # of another class
+        torch.testing.assert_close(fast(x), model(x))
+        assert not refold.status(fast).fast
+        _set(model, 3.0, 7.0)
+        model.last.weight.mul_(2.0)
+        torch.testing.assert_close(fast(x[:3]), model(x[:3]))
+        assert refold.status(fast).fast and len(twin.state_of(fast).programs) == 2
+        del model.scale
+        with pytest.raises(AttributeError):
+            fast(x)
+
+
+def test_a_whole_number_that_is_an_attribute_varies():
+    model, x = Settled().eval(), torch.rand(20, WIDTH)
+    fast, taken = refold.optimize(model, x, measure=False), []
+    with torch.no_grad():
+        for columns in (5, 9, 17, 2, 1, 0, -3, 64, 65, 100):
+            _set(model, 2.0, 0.5, columns)
+            torch.testing.assert_close(fast(x), model(x))
+            taken.append(refold.status(fast).fast)
+    assert taken[1:4] == [True] * 3
+
+
+@pytest.mark.parametrize("wrong", ["asked", "class", "set"])
+def test_an_attribute_that_is_no_mere_factor_is_as_it_was(wrong):
+    model, x = Settled(wrong).eval(), torch.randn(20, WIDTH)
+    fast = refold.optimize(model, x, measure=False)
+    with torch.no_grad():
+        for _, share in (*SCHEDULE, *SCHEDULE[:2] * 2):
+            model.scale = share
+            torch.testing.assert_close(fast(x), model(x))
+            assert getattr(fast, "shown", share * 2) == share * 2

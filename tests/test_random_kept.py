@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from refold import growth
+from refold import varying
 from refold.capture import Example
 from refold.capture.generators import torchs_kept
 
@@ -66,5 +66,5 @@ def test_what_is_grown_is_compared_so(
     module = Drawing()
     monkeypatch.setattr(torch, "manual_seed", seed)
     made: Any = Attempt
-    assert growth._is_right(made, module, Example((torch.randn(2, 4),)))
+    assert varying.is_right(made, module, Example((torch.randn(2, 4),)))
     assert (int(cards[0]), int(cards[1])) == (5, 7)

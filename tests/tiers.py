@@ -258,6 +258,8 @@ TABLE: Mapping[str, Row] = {
             "test_a_float_is_as_exact_as_in_eager",
             "test_a_float_that_is_no_mere_factor_takes_the_original",
             "test_a_float_beside_values_of_16_bits_takes_the_original",
+            "test_a_whole_number_that_is_an_attribute_varies",
+            "test_an_attribute_that_is_no_mere_factor_is_as_it_was",
         )
     },
     "tests/test_left_alone.py::test_what_forward_sets_is_not_set_by_optimize": Row(

@@ -89,7 +89,9 @@ def _settings(model: torch.nn.Module, file: Any, reached: _RefoldReached) -> lis
         for name in names:
             value = getattr(part, name, None)
             found = _refold_setting(value, names=reached.counted, places=places)
-            now += [(path, name, found)] if name not in settings or found != settings[name] else []
+            same = name in settings and found == settings[name]
+            unlike = not same or (found is None and value is not None)
+            now += [(path, name, found)] if unlike else []
     return now + [getattr(inside.get(path), "training", None) for path, *_ in file.modules]
 
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 import copy
 import enum
 import logging
-import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,10 +18,11 @@ from refold import pipeline, twin
 from refold.capture import Example
 from refold.capture.generators import torchs_kept
 from refold.capture.twin import apart_of
-from refold.changed import changed, modes
+from refold.changed import SETTINGS, changed, modes
 from refold.derive import Options
 from refold.runtime.calls import _refold_order
 from refold.subclass import Program, program
+from refold.varying import Settings, is_right, numbers, without_numbers
 
 MOST = 8  # further forms of one module that get kernels: a loop that generates has five or more
 TRIES = 12  # further forms that are tried: some cannot be captured
@@ -109,26 +109,6 @@ def form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _without_numbers(key: str) -> str:
-    return re.sub(r"(?<=; )(int|float) [^;]*", r"\1", key)
-
-
-def _numbers(
-    fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, int | float]:
-    """The numbers that are forward's own arguments, by their names. Beside values of 16 bits whole
-    ones alone: PyTorch computes with a number of more digits than a tensor of theirs would have."""
-    try:
-        given = Example(args, kwargs).bind(fast).arguments
-    except TypeError:
-        return {}  # the original raises
-    numbers = {name: value for name, value in given.items() if type(value) in (int, float)}
-    tensors = (v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
-    if any(t.is_floating_point() and t.itemsize < 4 for t in (*tensors, *fast.parameters())):
-        return {name: value for name, value in numbers.items() if type(value) is int}
-    return numbers
-
-
 def _order(leaf: torch.Tensor) -> str:
     if leaf.layout is not torch.strided:
         return f" {leaf.layout}"
@@ -147,7 +127,7 @@ class Growth:
     differs from a tried one by its numbers alone gets one when it comes again, unless more than
     COUNTS such forms came: kernels for each position of a sequence would serve one call each. At
     the second such form one is made for all whole numbers from 2 on, or all floats, in the place of
-    those that differ.
+    those that differ. So is one at the third value of a number that is an attribute.
 
     source: the text that binds Model. tried: the forms for which programs were made, or none was
     gained. grown: how many further ones were made; there are at most MOST, of at most TRIES tried.
@@ -168,6 +148,7 @@ class Growth:
     none: Mapping[tuple[str, bool], str] = field(default_factory=dict)
     numbered: Mapping[str, Mapping[str, Mapping[str, int | float]]] = field(default_factory=dict)
     wrong: frozenset[str] = frozenset()
+    settings: Settings = field(default_factory=Settings)
 
     def __call__(
         self,
@@ -188,7 +169,10 @@ class Growth:
         alike = [p for p in refused if not _is_unlike(p, fast, args, kwargs)]
         since = [changed(p, fast) for p in alike]
         before, self.changed = self.changed, "; ".join(since)
-        if not all(since) or self.changed not in ("", before):
+        varied = self.settings.varying(alike, fast, args, kwargs) if all(since) else ()
+        if varied:
+            self.changed = f"{SETTINGS} that vary: {varied}"
+        elif not all(since) or self.changed not in ("", before):
             return None  # what changes from call to call would have new kernels each time
         key = self._key(args, kwargs)
         none = self.none.get((key, fast.training))
@@ -202,7 +186,7 @@ class Growth:
                 return None
         if key in self.tried:
             return None
-        varying = self._varying(key, _numbers(fast, args, kwargs))
+        varying = self._varying(key, numbers(fast, args, kwargs))
         if varying is None or not ALONE.acquire(blocking=False):
             return None
         try:
@@ -210,10 +194,11 @@ class Growth:
             self.trials += 1
             what = f"{since[0].split()[0]} were changed" if since else _OTHER_FORM
             _log.warning("refold: %s: kernels are made for it", what)
-            made, kept = self._made(fast, refused, Example(args, kwargs, varying))
+            made, kept = self._made(fast, refused, Example(args, kwargs, varying, varied))
             self.grown += made is not None
-            if varying and made is None:  # one number alone may still get kernels
+            if (varying or varied) and made is None:  # one number alone may still get kernels
                 self.tried -= {key}
+                self.settings.fixed.update(varied)
                 return kept[fast.training]
             self.none = {**self.none, **{(key, training): why for training, why in kept.items()}}
             return made or kept[fast.training]
@@ -239,8 +224,8 @@ class Growth:
     def _varying(self, key: str, numbers: Mapping[str, int | float]) -> frozenset[str] | None:
         """The arguments that are to vary as sizes do. None for a form that gets no kernels now:
         only numbers tell it from a tried one, and it came for the first time, or is one of many."""
-        plain = _without_numbers(key)
-        if all(_without_numbers(t) != plain for t in self.tried):
+        plain = without_numbers(key)
+        if all(without_numbers(t) != plain for t in self.tried):
             return frozenset()
         before = self.numbered.get(plain, {})
         if len(before) > COUNTS:
@@ -288,46 +273,9 @@ class Growth:
         made = program(result.text, type(module))
         if made in refused:  # it knows code and globals as they were
             made = Program(result.text, type(module))
-        varied = _varied(module, example) if example.counted else ()
-        if not all(_is_right(made, module, e) for e in varied):
+        if (example.counted or example.settings) and not is_right(made, module, example):
             return None, dict.fromkeys((False, True), "forward asks of what class a number is")
         return made, kept
-
-
-def _varied(module: torch.nn.Module, example: Example) -> Iterator[Example]:
-    """An example, and one in which the floats that vary are others."""
-    yield example
-    bound = example.bind(module)
-    floats = [n for n in example.counted if type(bound.arguments[n]) is float]
-    if floats:
-        bound.arguments.update({n: bound.arguments[n] / 2 + 0.125 for n in floats})
-        yield Example(bound.args, bound.kwargs)
-
-
-def _is_right(made: Program, module: torch.nn.Module, example: Example) -> bool:
-    """Whether a program in which numbers vary gives what forward gives. What stands for a number
-    while torch.export follows forward is no int or float, and nobody sees that forward asks."""
-    results = []
-    for attempt in (made.attempt, None):
-        own = apart_of(module)
-        given, named = copy.deepcopy((example.args, dict(example.kwargs)))
-        with torch.no_grad(), torchs_kept():
-            torch.manual_seed(0)
-            if attempt is None:
-                found = type(module).forward(own, *given, **named)
-            else:
-                found = attempt(own, {}, *given, **named)
-        results.append((found, list(own.buffers()), given, named))
-    try:
-        torch.testing.assert_close(*map(_tensors, results), rtol=1e-2, atol=1e-3, equal_nan=True)
-    except AssertionError:
-        return False
-    first, second = (list(map(type, pytree.tree_leaves(r[0]))) for r in results)
-    return first == second  # a float that forward gives back is one still
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [v for v in pytree.tree_leaves(value) if isinstance(v, torch.Tensor)]
 
 
 def _plain(value: Any) -> Any:

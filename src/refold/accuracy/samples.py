@@ -88,9 +88,7 @@ def samples_of(
         name: int(given[fields.index(f)].shape[axis])
         for name, (f, axis) in captured.symbol_sources().items()
     }
-    numbers = {
-        name: int(arguments.bound.arguments[path]) for name, path in captured.numbers.items()
-    }
+    numbers = {name: int(arguments.counted[path]) for name, path in captured.numbers.items()}
     sizes = _cut(captured, graph, sizes, numbers)
     try:
         shapes = [[concrete(d, sizes) for d in f.shape or ()] for f in fields]

@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from refold.capture.captured import Argument, Container
+from refold.capture.captured import Argument, Container, attribute
 from refold.capture.containers import Apart, together, walk
 from refold.capture.forms import FORMS, Built, OutputIndex
 from refold.capture.values import CaptureError
@@ -24,12 +24,14 @@ class Example:
     """One call of a module: positional and keyword arguments.
 
     counted: forward's own parameters whose numbers vary: whole ones, from 2 on, as sizes do, and
-    those of class float as values do.
+    those of class float as values do. settings: attributes whose numbers vary as well, each the
+    path of a module and a name that this module itself has.
     """
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     counted: frozenset[str] = frozenset()
+    settings: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def of(given: Example | Sequence[Any]) -> Example:
@@ -67,9 +69,11 @@ class Arguments:
 
     tensors: those of the example, each in memory that no other argument and no parameter shares: a
     program that is made for one tensor given twice would be wrong for two. places: the path of
-    each. order: all but containers by path, in order. counted: the numbers that vary. carriers: of
-    each a tensor, since torch.export takes nothing else for what varies: of a whole number one of
-    so many rows, of another one of no dimension that holds it.
+    each. order: all but containers by path, in order. counted: the numbers that vary, by the texts
+    that read them, and their values: first those among the arguments, then attributes. settings:
+    these attributes. carriers: of each number a tensor, since torch.export takes nothing else for
+    what varies: of a whole number one of so many rows, of another one of no dimension that holds
+    it.
     """
 
     def __init__(self, module: torch.nn.Module, example: Example) -> None:
@@ -83,12 +87,17 @@ class Arguments:
             name: apart.tree(value, f"the argument {name} is or holds")
             for name, value in self.bound.arguments.items()
         }
-        self.counted: list[str] = []
+        self.counted: dict[str, int | float] = {}
         for name, value in self.bound.arguments.items():
-            varies = type(value) is float or (type(value) is int and value >= 2)
-            if name in example.counted and varies:
+            if name in example.counted and _varies(value):
                 self.trees[name] = Counted(len(self.counted), value)
-                self.counted.append(name)
+                self.counted[name] = value
+        self.settings: list[tuple[str, str]] = []
+        for owner, name in example.settings:
+            value = vars(module.get_submodule(owner))[name]
+            if _varies(value):
+                self.settings.append((owner, name))
+                self.counted[attribute(f"{owner}.{name}".strip("."))] = value
         self.places: list[str] = [""] * len(apart.leaves)
         self.containers: list[Container] = []
         self.order: list[tuple[str, Any]] = []
@@ -104,6 +113,8 @@ class Arguments:
                     self.order.append((path, part))
                     if isinstance(part, OutputIndex):
                         self.places[part.index] = path
+        given = sum(isinstance(tree, Counted) for tree in self.trees.values())
+        self.order += [(t, Counted(i, v)) for i, (t, v) in enumerate(self.counted.items())][given:]
         if len(self.order) > _MOST:
             raise CaptureError(f"forward takes {len(self.order)} arguments in containers")
         for path, tensor in zip(self.places, apart.leaves, strict=True):
@@ -112,7 +123,7 @@ class Arguments:
         self.given = apart.leaves
         self.tensors = list(_apart(apart.leaves, module))
         device = self.tensors[0].device if self.tensors else None
-        self.carriers = [_carrier(self.trees[name].value, device) for name in self.counted]
+        self.carriers = [_carrier(value, device) for value in self.counted.values()]
 
     def fields(self, shapes: Sequence[Sequence[Any]]) -> Iterator[Argument]:
         """Every argument but containers. shapes: those of the tensors, as captured."""
@@ -149,6 +160,10 @@ class Arguments:
         self.alive = made  # their ids are theirs while they live
         starred = {c.path for c in self.containers if c.starred}
         return result, {id(v): path for path, v in made.items() if path not in starred}
+
+
+def _varies(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and value >= 2)
 
 
 def _carrier(value: int | float, device: torch.device | None) -> torch.Tensor:

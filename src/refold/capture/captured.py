@@ -72,7 +72,8 @@ class Captured:
         inference mode, whatever mode it is called in. device: of the tensors. bound:
         sizes that do not vary by themselves, because others than polynomials would follow from
         them or because others have to be the same. numbers: named sizes that an argument
-        gives by itself, and its path. reals: arguments of class float that vary.
+        gives by itself, and its path. reals: arguments of class float that vary. varied: the paths
+        of attributes that do, of which there is an argument each.
     """
 
     graph: Graph
@@ -96,6 +97,7 @@ class Captured:
     orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     numbers: Mapping[str, str] = field(default_factory=dict)
     reals: frozenset[str] = frozenset()
+    varied: frozenset[str] = frozenset()
     apart: frozenset[str] = frozenset()
     inference: bool = False
 

@@ -75,9 +75,9 @@ class Flat(torch.nn.Module):
     """A module as a function of tensors that gives tensors.
 
     lifted: attributes that are arguments, too; their tensors stand behind the others, and behind
-    them those that carry numbers. equal:
-    dimensions whose sizes are the same ones. trees: of the result and of the attributes that
-    forward has set, after a run.
+    them those that carry numbers, the last of them numbers that are attributes. equal: dimensions
+    whose sizes are the same ones. trees: of the result and of the attributes that forward has set,
+    after a run.
     """
 
     arguments: Arguments
@@ -110,7 +110,11 @@ class Flat(torch.nn.Module):
         last = first + len(self.lifted)
         given, states = tensors[:first], tensors[first:last]
         numbers = [carried(carrier) for carrier in tensors[last:]]
-        before = [_set(places[o.path], o.name, v) for o, v in zip(self.lifted, states, strict=True)]
+        settings = self.arguments.settings if numbers else ()  # else they are the example's
+        held = [(places[one.path], one.name) for one in self.lifted]
+        held += [(places[path], name) for path, name in settings]
+        new = [*states, *numbers[len(numbers) - len(settings) :]]
+        before = [_set(*place, value) for place, value in zip(held, new, strict=True)]
         try:
             with self.at_once, watch.during():
                 result, paths = self.arguments.call(module, given, numbers)
@@ -118,8 +122,8 @@ class Flat(torch.nn.Module):
             error.expr = _axes(error, tensors)
             raise
         finally:
-            for one, value in zip(self.lifted, before, strict=True):
-                _set(places[one.path], one.name, value)
+            for place, value in zip(held, before, strict=True):
+                _set(*place, value)
         apart = Apart(_held_objects(places) | paths)
         tree = apart.tree(result, "forward returns")
         assigned = {
@@ -129,10 +133,10 @@ class Flat(torch.nn.Module):
         if assigned and any(carrier.dim() == 0 for carrier in tensors[last:]):
             raise CaptureError("forward sets an attribute, maybe to a number that varies")
         vars(self)["trees"] = tree, assigned
-        held = {id(t) for t in (*tensors, *module.parameters())}
+        known = {id(t) for t in (*tensors, *module.parameters())}
         shown = [t for t in apart.leaves if isinstance(t, torch.Tensor)]
         # a view of a parameter has its mark, and is one still
-        made = [t for t in shown if not {id(t), id(t._base)} & held]
+        made = [t for t in shown if not {id(t), id(t._base)} & known]
         if any(t.requires_grad for t in made):
             raise CaptureError("forward makes results with gradients, whatever its caller asks for")
         kinds = {t.is_inference() for t in shown}

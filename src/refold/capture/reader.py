@@ -111,6 +111,7 @@ class Reader(Calls):
             self.device,
             numbers=self.numbers,
             reals=frozenset(self.arguments.counted) - set(self.numbers.values()),
+            varied=frozenset(f"{p}.{n}".strip(".") for p, n in self.arguments.settings),
             apart=apart_of(self.module),
             inference=watch.inference,
         )
@@ -256,7 +257,7 @@ class Reader(Calls):
     def _carried(self, name: str) -> Value | None:
         """What carries a number that varies: nothing reads a whole one's; another one is made a
         tensor by each call."""
-        value = self.arguments.bound.arguments[name]
+        value = self.arguments.counted[name]
         if isinstance(value, int):
             return None
         made = opaque(

@@ -131,7 +131,7 @@ def repeated(module: torch.nn.Module, captured: Captured) -> list[str] | None:
     if (
         captured.numbers
         or captured.containers
-        or not all(f.path.isidentifier() for f in captured.fields)
+        or not all(f.path.isidentifier() or f.path in captured.reals for f in captured.fields)
     ):
         return None
     others = [f for f in captured.fields if f.shape is None]

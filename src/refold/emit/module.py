@@ -175,7 +175,8 @@ def _classes(modes: Sequence[Mode]) -> dict[type, str]:
 
 def _assigned(modes: Sequence[Mode]) -> set[str]:
     """The paths of attributes that forward itself sets."""
-    return {path for m in modes if m.captured for path in m.captured.assigned}
+    found = [m.captured for m in modes if m.captured]
+    return {path for c in found for path in (*c.assigned, *c.varied)}
 
 
 def _mode_context(

@@ -114,7 +114,7 @@ def tables(
         more = {
             "writes": tuple(text.states),
             "unread": _unread(mode.captured, text.sources, module),
-            "assigned": tuple(mode.captured.assigned),
+            "assigned": (*mode.captured.assigned, *sorted(mode.captured.varied)),
             "apart": tuple(sorted(mode.captured.apart)) if mode.captured.reads_mode else None,
         }
         for key, value in more.items():

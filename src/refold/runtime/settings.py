@@ -239,7 +239,9 @@ def _refold_setting(
     deeper = depth < _REFOLD_DEEPEST and len(known) < _REFOLD_VALUES
     known[id(value)] = value, f"{name} in itself"
     parts = [_refold_setting(v, depth + 1, names, known, places) if deeper else None for v in inner]
-    text = f"{name}({', '.join(map(repr, parts))})"
+    pairs = zip(parts, inner, strict=True)
+    said = ("?" if p is None and v is not None else repr(p) for p, v in pairs)
+    text = f"{name}({', '.join(said)})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     known[id(value)] = value, text if len(text) <= 100 else f"{name} {digest}"
     return known[id(value)][1]

@@ -192,9 +192,10 @@ def _refold_difference(
         for name, setting in settings.items():
             if not module.training and _refold_trains_alone(module, name):
                 continue
-            value = getattr(module, name, None)
-            value = _refold_setting(value, names=reached.counted, places=places)
-            if type(value) is not type(setting) or value != setting:
+            held_now = getattr(module, name, None)
+            value = _refold_setting(held_now, names=reached.counted, places=places)
+            known = value is not None or held_now is None  # nothing is said of a tensor
+            if not known or type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
         had = {*settings, *others.get(path, ())}
         for name in _refold_gained(module, had, path, assigned, reached):
