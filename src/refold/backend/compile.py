@@ -32,6 +32,7 @@ def refold(
 
     from refold.backend.joint import with_compared_kept
     from refold.backend.kept import tagged
+    from refold.backend.masks import plain_masks
     from refold.backend.second import Graph, with_second
 
     asked = BackendOptions.of(options)
@@ -49,6 +50,7 @@ def refold(
         kind = "forward" if trains else "inference"
         tell(GraphReport(kind, "pytorch", "an argument has the negative bit"), asked.report)
         return module  # compiled code reads past the bit, Inductor's as well
+    plain_masks(module)
     graph = Graph(module) if trains and not patches.get("triton.cudagraphs") else None
     # AOTAutograd's cache is asked here, for all graphs of the module at once
     with _contained(), tagged(asked):
