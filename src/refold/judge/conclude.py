@@ -171,7 +171,7 @@ def each(session: Session, test: Test, failures: list[Failure], reports: list[Te
         return
     session.how.say(test.name)
     reports.append(_one(session, test, failures))
-    session.spend(test.calls, test.lives, reports[-1].seconds)
+    session.spend(test.calls, test.lives, reports[-1].seconds, reports[-1].cases)
 
 
 def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:

@@ -23,6 +23,7 @@ from refold.judge.ask.request import How, Request
 from refold.judge.tests.base import Test
 from refold.judge.tests.registry import TESTS
 from refold.judge.verdict.naming import Plain
+from refold.judge.verdict.purse import Purse
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import ErrorStats, Failure, TestReport
 from refold.judge.wire import forkserver, memory
@@ -58,15 +59,18 @@ class _Found:
 class Second:
     """The process, from the side of the first."""
 
-    def __init__(self, pid: int, pipe: Connection, queue: int, into: int) -> None:
+    def __init__(self, pid: int, pipe: Connection, queue: int, into: int, purse: Purse) -> None:
         self.pid, self._pipe, self._queue, self._into = pid, pipe, queue, into
-        self._told = False
+        self._purse = purse
+        self._told = self._crowded = False
 
     def suits(self, session: Session, tests: list[Test]) -> bool:
-        """Whether it is of use: small models, all of whose tests the budget has room for."""
+        """Whether it is of use: small models. Where one process would leave tests out, two have
+        twice the budget, and what costs most comes last."""
         light = session.oracle.bytes < _STATE and session.import_effort < _IMPORT
         costs = sum(session.cost(t.calls, t.lives) for t in tests if t.calls and not t.apart)
-        return light and not session.frugal and costs <= session.how.budget
+        self._crowded = costs > session.how.budget
+        return light and not session.frugal
 
     def prove(
         self,
@@ -86,12 +90,16 @@ class Second:
             self._pipe.send(_Task(*task, session.call_seconds, session.folder))
         os.close(self._into)
         self._into = -1
-        for test in own:
+        session.purse = self._purse
+        late = [t for t in own if self._crowded and t.calls]
+        for test in (t for t in own if t not in late):
             each(session, test, failures, reports)
             if test.name == _SETTLED:
                 self._tell(session.plain)
         self._tell(session.plain)
         for test in _taken(self._queue, lives):
+            each(session, test, failures, reports)
+        for test in late:
             each(session, test, failures, reports)
         session.how.say("lives")
         self._came()  # all lives are lived
@@ -165,6 +173,7 @@ def _forked(
     except OSError:
         return None
     ours, theirs = Pipe()
+    purse = Purse(hands=2)
     queue, into = os.pipe()
     parent, pid = os.getpid(), os.fork()
     if pid == 0:
@@ -174,13 +183,13 @@ def _forked(
             os.close(into)
             forkserver.only(branch)
             with memory.bounded():
-                _serve(theirs, queue, lambda: begin(replace(how, progress=None)), each)
+                _serve(theirs, queue, lambda: begin(replace(how, progress=None)), each, purse.of(1))
         except BaseException:  # the first process makes the tests
             os._exit(1)
         os._exit(0)
     branch.close()
     theirs.close()
-    second = Second(pid, ours, queue, into)
+    second = Second(pid, ours, queue, into, purse)
     # a fork keeps the thread that calls it; whatever lock another held would stay locked
     # (NumPy's own threads end before a fork)
     if len(os.listdir("/proc/self/task")) > 1:
@@ -201,13 +210,16 @@ def _apart(parent: int) -> None:
         os.dup2(nowhere, stream)
 
 
-def _serve(pipe: Connection, queue: int, begin: Callable[[], Session], each: Each) -> None:
+def _serve(
+    pipe: Connection, queue: int, begin: Callable[[], Session], each: Each, purse: Purse
+) -> None:
     try:
         task = pipe.recv()
     except EOFError:
         return
     METER.begin()
     session = begin()
+    session.purse = purse
     session.call_seconds, session.folder = task.call_seconds, task.folder
     session.learn = pipe.recv
     failures, reports = list[Failure](), list[TestReport]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from refold.judge.truth.resident import RESIDENTS
 from refold.judge.truth.truth import Truth
 from refold.judge.verdict import facts, naming, otherwise
 from refold.judge.verdict.owed import Asked
+from refold.judge.verdict.purse import Purse, Spending
 from refold.judge.verdict.room import Room
 from refold.judge.verdict.truths import INITIAL, Truths
 from refold.judge.verdict.verdict import ErrorStats, Failure, Status
@@ -31,21 +33,16 @@ if TYPE_CHECKING:
 
 _DEATHS = {"timed out": Status.TIMED_OUT}
 _RESPAWNS, _LOSSES = 2, 10
-_MODELS = 2.5  # eager, the candidate, and now and then float64: calls for each call of a test
-_LIFE_SECONDS = (4e-9, 1e-9)  # for each byte of a state: measured on a CPU; by judgement on a GPU
-_OVERHEAD = 5e-4  # seconds of a call beside the models' own
-# seconds for each byte that goes to a worker, comes back and is compared, beyond some megabytes
-_MOVED, _LITTLE = 1e-9, 4 << 20
 # tests of single calls that are made in either mode, and how long one may take then
 _EITHER = {
     *("shapes", "layout", "hostile values", "far magnitudes", "one large sample", "far ids"),
     *("masks", "tails", "layout of each axis", "rows alike", "poison"),
 }
-_SHORT = 0.005
+_SHORT, _LONG = 0.001, 0.005
 
 
 @dataclass
-class Session(Truths):
+class Session(Truths, Spending):
     """One judgement in progress."""
 
     reference: Reference
@@ -59,7 +56,8 @@ class Session(Truths):
     samples: tuple[int, int] | None = None  # how many there are, and on how many tests run
     fixed: bool = False  # no other weights can be loaded
     call_seconds: float = 0.0  # least wall time of one call of the reference
-    spent: float = 0.0  # of the budget, in estimated seconds
+    purse: Purse = field(default_factory=Purse)  # what is spent of the budget
+    single: float = 0.0  # estimated seconds of tests that state no cost
     test: str = ""
     cases: int = 0
     powered: int = 0
@@ -108,11 +106,6 @@ class Session(Truths):
         return self.request.candidate
 
     @property
-    def device(self) -> torch.device:
-        """Where both sides run."""
-        return self.oracle.device
-
-    @property
     def seed(self) -> int:
         """Of everything drawn but the secret draws."""
         return self.request.seed
@@ -141,24 +134,6 @@ class Session(Truths):
     def plain(self) -> naming.Plain:
         """What plain calls showed; only what is wrong asks for it."""
         return self.learn()
-
-    def affords(self, calls: int, lives: int) -> bool:
-        """Whether the budget has room for a test of so many calls of each model, and so many lives
-        among them, by an estimate."""
-        return self.spent + self.cost(calls, lives) <= self.how.budget
-
-    def cost(self, calls: int, lives: int) -> float:
-        """Estimated seconds of a test of so many calls of each model; each life builds them, and
-        copies, sends and compares what is as large as their state. Of large samples even three are
-        megabytes, which cost more than a GPU's calls do."""
-        each: float = _LIFE_SECONDS[self.device.type == "cuda"] * self.oracle.bytes
-        moved = _MOVED * max(0, self.moved - _LITTLE)
-        return calls * (_MODELS * self.call_seconds + _OVERHEAD + moved) + lives * each
-
-    def spend(self, calls: int, lives: int, seconds: float) -> None:
-        """Take from the budget what a test took, at most its estimate: a busy machine leaves
-        nothing out."""
-        self.spent += min(self.cost(calls, lives), seconds)
 
     # -- the worker ----------------------------------------------------------------------------
     def worker(self) -> Host:
@@ -336,15 +311,20 @@ class Session(Truths):
             return
         yield from facts.seen(self, case, reply, truth)
         yield from self.compared(case, reply["outputs"], truth, status)
-        if training is None and self._in_eval():
+        if training is None and self._in_eval(case):
             options |= {"state": state, "training": False, "limit": limit}
             yield from self.check(f"{case}, in eval mode", inputs, status, **options)
 
-    def _in_eval(self) -> bool:
+    def _in_eval(self, case: str) -> bool:
         """Whether what is asked in the mode in which the module is built is asked in eval mode,
-        too: fast paths are there. Of a quick verdict slow models would take twice as long."""
-        short = self.alone or not self.quick or self.call_seconds < _SHORT
-        return self.oracle.training and self.test in _EITHER and short
+        too: fast paths are there. Of a quick verdict models that take long would take twice as
+        long: of these a secret half of the cases, or none."""
+        if not (self.oracle.training and self.test in _EITHER):
+            return False
+        if self.alone or not self.quick or self.call_seconds < _SHORT:
+            return True
+        drawn = random.Random(f"{self.secret} eval {self.test} {case}").random()
+        return self.call_seconds < _LONG and drawn < 0.5
 
     def compared(
         self, case: str, outputs: Any, truth: Truth, status: Status = Status.WRONG_NUMERICS

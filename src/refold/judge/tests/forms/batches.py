@@ -19,8 +19,10 @@ _MOST_BYTES = 64 << 20
 _SMALL = 130  # numbers of samples up to this one are all tried, where a call takes little
 _LARGEST = 2050
 _DRAWN = 24  # of the larger ones
-# of the calls in a mode; beyond, where it is one of many tests, a secret choice of sizes
-_SECONDS = 0.7
+# of the calls in the first mode, and in another one; beyond, where it is one of many tests, a
+# secret choice of sizes: of models that take long so many that others have room, too
+_SECONDS, _OTHER_MODE = 0.7, 0.5
+_SLOW, _CHOSEN = 1e-3, 0.4  # seconds of a call above which it is a choice, and of all these calls
 _CALLS = 2  # the first step that is one: a module is built, and its mode set
 _REFUSED = 3  # sizes that the reference may refuse
 
@@ -52,8 +54,8 @@ def _every(session: Session) -> Iterator[Seen]:
         return
     batch = held[0].shape[0]
     size = sum(t.numel() * t.element_size() for t in (*held, *tensors(truth.outputs))) / batch
-    for train in dict.fromkeys((session.oracle.training, False)):
-        yield from _every_in(session, train, _sizes(session, size))
+    for i, train in enumerate(dict.fromkeys((session.oracle.training, False))):
+        yield from _every_in(session, train, _sizes(session, size, i))
 
 
 def _every_in(session: Session, train: bool, sizes: list[int]) -> Iterator[Seen]:
@@ -79,15 +81,17 @@ def _every_in(session: Session, train: bool, sizes: list[int]) -> Iterator[Seen]
         sizes.pop(raised["step"] - _CALLS)
 
 
-def _sizes(session: Session, each: float) -> list[int]:
+def _sizes(session: Session, each: float, mode: int) -> list[int]:
     """All small numbers of samples, those about powers of two and a secret choice; fewer where
-    calls take long, or outputs are large."""
-    drawn = random.Random(session.secret ^ 2)
+    calls take long, others in each of the modes, or outputs are large."""
+    drawn = random.Random(session.secret ^ 2 + mode)
     about = [b << k for b in (1, 3) for k in range(6, 11)]
     large = {n + by for n in about for by in (-1, 0, 1)}
     large |= set(drawn.sample(range(_SMALL, _LARGEST), _DRAWN))
     sizes = [*range(1, _SMALL), *sorted(n for n in large if _SMALL <= n <= _LARGEST)]
-    count = int(_SECONDS / (3 * session.call_seconds + 5e-4))
+    slow = session.call_seconds > _SLOW
+    seconds = _CHOSEN * _OTHER_MODE**mode if slow else _SECONDS
+    count = int(seconds / (3 * session.call_seconds + 5e-4))
     if count < len(sizes) and not session.alone:
         sizes = sorted(drawn.sample(sizes, max(count, 8)))
     while sizes and sum(sizes) * each > _MOST_BYTES:
