@@ -11,7 +11,7 @@ import torch
 from refold.judge import Speed, draws
 from refold.judge.clock import stats
 from refold.judge.rule import luck
-from refold.judge.rule.compare import compare, resolve, tensors
+from refold.judge.rule.compare import acquitted, compare, resolve, tensors
 from refold.judge.rule.rows import Comparison, _row_stats
 from refold.judge.truth.replay import Widen
 
@@ -82,6 +82,33 @@ def test_the_rounding_of_a_zero_may_be_zero() -> None:
     other = torch.tensor([[1.0, -3e-30] * 20], dtype=torch.float64)
     assert tensors("", "y", mine, truth, truth, also=[other]).agrees
     assert not tensors("", "y", mine, truth, truth, also=[truth * (1 + 1e-15)]).agrees
+
+
+@pytest.mark.parametrize(
+    ("lost", "wrong", "size", "passes"),
+    [(1, 1, 16, True), (1, 2, 16, False), (2, 2, 16, False), (2, 2, 200, True), (1, 1, 15, False)],
+)
+def test_a_few_integers_that_eager_has_lost_are_free(
+    lost: int, wrong: int, size: int, passes: bool
+) -> None:
+    """Eager has ``lost`` of them otherwise than float64, the candidate ``wrong`` otherwise than
+    either."""
+    exact = torch.arange(size)
+    eager, got = exact.clone(), exact.clone()
+    eager[:lost] += 1000
+    got[:wrong] += 2000
+    assert tensors("", "y", got, eager, exact).agrees == passes
+
+
+def test_nan_where_eager_has_it_needs_no_truth() -> None:
+    """By eager alone: equal kinds, and near numbers beside them; nothing is known of others."""
+    eager = torch.tensor([[1.0, float("nan"), float("inf"), -2.0]])
+    near, far, other = eager.clone(), eager.clone(), eager.clone()
+    near[0, 0] = 1.0 + 2.0**-23
+    far[0, 0] = 1.1
+    other[0, 2] = float("-inf")
+    assert acquitted(eager.clone(), eager) and acquitted(near, eager)
+    assert not acquitted(far, eager) and not acquitted(other, eager)
 
 
 def test_structure_must_match() -> None:

@@ -180,7 +180,7 @@ def test_a_row_that_cancels_is_held_to_what_a_unit_in_the_last_place_does(
     lucky = truth.eager.outputs.clone()
     lucky[7] = truth.exact.outputs[7].float()
     truth.plain = replace(truth.eager, outputs=lucky)
-    truth._made = (truth.plain, truth.exact)
+    truth._mended = truth.plain
     for by, agrees in ((2e-6, True), (1e-3, False)):  # units are 1e-7, of terms near 1
         other = lucky.clone()
         other[7] += by

@@ -32,6 +32,7 @@ from refold.judge.wire.meter import size_of, spanned
 _NORMAL = 256.0  # times the least normal number: what a value is that no rounding makes zero
 _AGREED = 2.0**-10  # of a value, within which eager and float64 agree on it
 _SIZES = 4096  # powers of two, from 2^-2048 on
+_SEVERAL, _SELDOM = 16, 100  # integers, of which one in so many, or one at all, may be lost
 _STANDS_OUT = 64.0  # times the median of all samples' scales
 
 
@@ -119,8 +120,14 @@ def acquitted(got: Any, eager: Any) -> bool:
 
 def _near(got: torch.Tensor, eager: torch.Tensor) -> bool:
     """Within two units in the last place of the row's largest value; of rows that may hold a
-    mask's constants, of the element."""
-    if not eager.dim() or not all_finite(got):
+    mask's constants, of the element. NaN and infinity have to stand where eager's stand."""
+    if not (all_finite(got) and all_finite(eager)):
+        if not torch.equal(_kind(got), _kind(eager)):
+            return False
+        got, eager = (torch.nan_to_num(t, 0.0, 0.0, 0.0) for t in (got, eager))
+        if torch.equal(got, eager):
+            return True
+    if not eager.dim():
         return False
     width = eager.shape[-1]
     low, high = (float(end) for end in torch.aminmax(eager))
@@ -281,8 +288,14 @@ def units(
 def _exactly(
     case: str, name: str, got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor
 ) -> Comparison:
-    """Integers and booleans: eager's value, or the float64 run's where the two differ (a tie)."""
-    wrong = (got != eager) & (got != exact.to(got.dtype))
+    """Integers and booleans: eager's value, or the float64 run's where the two differ (a tie). Of a
+    few integers that eager has otherwise than float64 it has lost what decides (which of distances
+    to a point far away is the least), and another honest order may have any."""
+    exact = exact.to(got.dtype)
+    wrong, lost = (got != eager) & (got != exact), eager != exact
+    several = got.dtype != torch.bool and lost.numel() >= _SEVERAL
+    if several and int(lost.sum()) <= max(1, lost.numel() // _SELDOM):
+        wrong &= ~lost
     if not bool(wrong.any()):
         return Comparison()
     count = int(wrong.sum())

@@ -60,38 +60,46 @@ class Truth:
     """Eager and float64 runs on one case; ``raised`` if the reference does not take the input.
 
     It holds the inputs: truths are found by their identity. The float64 run is made when it is
-    asked for: what is near enough to eager needs none. ``make`` gives it, and eager with its own
-    jumps taken out.
+    asked for: what is near enough to eager needs none. ``make`` gives it, and ``mend`` eager with
+    its own jumps taken out, which may take many more.
     """
 
     plain: Run | None  # eager as it ran
-    make: Callable[[Truth], tuple[Run, Run]] | None = None
+    make: Callable[[Truth], Run] | None = None
+    mend: Callable[[Truth, Run], Run] | None = None
     raised: str = ""
     cotangents: list[Any] = field(default_factory=list)
     inputs: list[Any] = field(default_factory=list)
     state: str = ""
     training: bool = False
 
-    _made: tuple[Run, Run] | None = None
+    _wide: Run | None = None
+    _mended: Run | None = None
     relative: dict[str, float] = field(default_factory=dict)  # eager's error, of small outputs
 
     @property
     def eager(self) -> Run | None:
         """The reference as it is; None where it raises. Ask for `exact` first where both count."""
-        return self.plain if self._made is None else self._made[0]
+        return self.plain if self._mended is None else self._mended
+
+    @property
+    def wide(self) -> Run | None:
+        """The reference in float64; eager's run where there is none. Eager stays as it ran."""
+        if self._wide is None and self.plain is not None and self.make is not None:
+            self._wide = self.make(self)
+        return self._wide
 
     @property
     def exact(self) -> Run | None:
-        """The reference in float64; eager's run where there is none."""
-        if self.plain is None or self.make is None:
-            return None
-        if self._made is None:
-            self._made = self.make(self)
-        return self._made[1]
+        """The same; from then on eager has its own jumps taken out."""
+        wide = self.wide
+        if wide is not None and self._mended is None:
+            self._mended = self.plain if self.mend is None else self.mend(self, wide)
+        return wide
 
     def bytes(self) -> int:
         """What its runs hold."""
-        held = (self.plain, *(self._made or ()))
+        held = (self.plain, self._wide, self._mended)
         runs = {id(r): r for r in held if r is not None}
         return sum(run.bytes() for run in runs.values())
 

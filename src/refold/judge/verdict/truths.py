@@ -14,7 +14,7 @@ from refold.contract import Reference
 from refold.judge import draws
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import compare, luck, threads, ties
-from refold.judge.truth import runs
+from refold.judge.truth import power, runs
 from refold.judge.truth.oracle import LARGE, Oracle
 from refold.judge.truth.truth import Run, Truth
 from refold.judge.verdict.room import starving
@@ -230,16 +230,23 @@ class Truths:
             if starving(error):
                 raise
             raised = f"{type(error).__name__}: {str(error)[:200]}"
-            return Truth(None, None, raised, inputs=inputs)
+            return Truth(None, raised=raised, inputs=inputs)
         # the state as it is now: a test may name another one so before float64 is asked for
         state, built = self.state(name), [m.training for m in self.oracle.model.modules()]
 
-        def exact(truth: Truth) -> tuple[Run, Run]:
+        def exact(truth: Truth) -> Run:
             with self._few(inputs), self._in_modes(built):
                 self._enter(name, state)
                 return self._exact(truth, eager, seed)
 
-        return Truth(eager, exact, "", cotangents or [], inputs, name, mode)
+        def mended(truth: Truth, exact: Run) -> Run:
+            if exact is eager:
+                return eager
+            with self._few(inputs), self._in_modes(built):
+                self._enter(name, state)
+                return ties.eager_resolved(self, truth, eager, exact)
+
+        return Truth(eager, exact, mended, "", cotangents or [], inputs, name, mode)
 
     @contextlib.contextmanager
     def _in_modes(self, modes: list[bool]) -> Iterator[None]:
@@ -254,8 +261,8 @@ class Truths:
             for part, mode in zip(parts, before, strict=True):
                 part.training = mode
 
-    def _exact(self, truth: Truth, eager: Run, seed: int) -> tuple[Run, Run]:
-        """Eager with its own jumps taken out, and the float64 run."""
+    def _exact(self, truth: Truth, eager: Run, seed: int) -> Run:
+        """The float64 run, or eager's where there is none."""
         try:
             grads = truth.cotangents or None
             exact = self.oracle.exact(truth.inputs, truth.training, seed, grads, eager.outputs)
@@ -268,8 +275,8 @@ class Truths:
             note = f"no float64 oracle ({type(error).__name__}: {error})"
             if note not in self.notes:
                 self.notes.append(note)
-            return eager, eager
-        return ties.eager_resolved(self, truth, eager, exact), exact
+            return eager
+        return exact
 
     def _forget(self, most: float) -> None:
         """Drop truths, the longest unused first, until the others hold at most so many bytes: to
@@ -381,19 +388,8 @@ class Truths:
             if truth.eager is None or truth.exact is None:
                 continue
             if not truth.relative:
-                truth.relative = _errors(truth.eager.outputs, truth.exact.outputs)
+                truth.relative = power.errors(truth.eager.outputs, truth.exact.outputs)
             value = truth.relative.get(name, math.nan)
             if value < 1e-6:
                 squares.append(value)
         return (sum(squares) / len(squares)) ** 0.5 if squares else 0.0
-
-
-def _errors(eager: Any, exact: Any) -> dict[str, float]:
-    """Mean squares of eager's errors, of each output of few elements, where its largest is one."""
-    found = {}
-    for (name, a), (_, b) in zip(compare.leaves(eager), compare.leaves(exact), strict=True):
-        numbers = isinstance(b, torch.Tensor) and (b.is_floating_point() or b.is_complex())
-        if numbers and 0 < b.numel() < 4096:
-            error, scale = (a.to(b) - b).abs(), b.abs().max()
-            found[name] = float((error / scale).square().mean())
-    return found

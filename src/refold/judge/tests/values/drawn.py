@@ -10,9 +10,10 @@ import torch
 
 from refold.judge import draws
 from refold.judge.draws.trees import inexact, tensors
-from refold.judge.rule import beside, compare
+from refold.judge.rule import beside
 from refold.judge.tests.base import Skip, Test
 from refold.judge.truth import runs
+from refold.judge.truth.power import has_power
 from refold.judge.truth.truth import Truth
 from refold.judge.verdict.room import starving
 from refold.judge.verdict.session import Session
@@ -28,25 +29,6 @@ _LARGER = 64.0
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _ROOM = 1 << 30  # bytes that a call may take because of the integers that it is given
 BEYOND = "outputs out of their type's range: other NaN and infinity beside them"
-_POWER = 2.0**-10  # of a row's scale: where eager errs by more, it has lost the values
-
-
-def has_power(truth: Truth, outputs: Any = None) -> bool:
-    """Whether eager's floating outputs, or others than its, are within 2^-10 of float64's."""
-    if truth.eager is None or truth.exact is None:
-        return False
-    pairs = zip(
-        compare.leaves(truth.eager.outputs if outputs is None else outputs),
-        compare.leaves(beside.whole(truth.exact.outputs)),
-        strict=True,
-    )
-    for (_, mine), (_, exact) in pairs:
-        if isinstance(mine, torch.Tensor) and inexact(mine) and mine.numel():
-            finite = exact[torch.isfinite(exact)].abs()
-            scale = float(finite.max()) if finite.numel() else 0.0
-            if not runs.distance(mine, exact)[0] <= _POWER * scale:
-                return False
-    return True
 
 
 def _bears_squares(session: Session, given: list[Any]) -> bool:

@@ -12,7 +12,7 @@ from refold.judge import draws
 from refold.judge.draws.inputs import resized
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
-from refold.judge.tests.values.drawn import has_power
+from refold.judge.truth.power import has_power
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure
 
