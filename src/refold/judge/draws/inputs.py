@@ -55,6 +55,7 @@ _SMALL = 1 << 18  # elements of what a larger batch is made of
 _BLOCKS = 64, 256  # of rows or columns, of many kernels
 _TAIL = 9  # places at least behind the first block
 _LASTING, _OPEN = 321, 16.0  # places, and what gates of ordinary numbers are opened by
+_PRIME, _FAR = 1000003, 1 << 40
 _LONG = 1025  # of a sequence: tables of places, and states that are cut, end before it
 
 
@@ -164,6 +165,20 @@ def _square(inputs: list[Any], dims: list[tuple[int, int]], size: int) -> list[i
     shape = tensors(inputs)[dims[0][0]].shape
     found = dict.fromkeys(n for n in reversed(shape) if n > 1)
     return [n for n in found if n != size and _small(inputs, dims, size, n)][:_TENSORS]
+
+
+def far_whole(inputs: list[Any]) -> list[Any] | None:
+    """Whole numbers of 64 bits far from zero, every other one negative; None where there are
+    none."""
+
+    def change(t: torch.Tensor) -> torch.Tensor:
+        if t.dtype is not torch.int64 or not t.numel():
+            return t
+        odd = (torch.arange(t.numel()) % 2).bool().reshape(t.shape)
+        return torch.where(odd, -1 - t * _PRIME, t + _FAR)
+
+    there = any(t.dtype is torch.int64 and t.numel() for t in tensors(inputs))
+    return [every(v, change) for v in inputs] if there else None
 
 
 def longer(inputs: list[Any], dims: list[tuple[int, int]], size: int) -> int:

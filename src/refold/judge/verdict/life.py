@@ -61,7 +61,8 @@ class Life:
     shapes: str = ""
     dtypes: str = ""  # what another dtype in an output says instead of failing
     eps: float = 0.0  # a unit in the last place; 0: of each tensor's own type
-    near: tuple[str, ...] = ()  # labels where roundings of 16 bits add up: what is near is right
+    near: tuple[str, ...] = ()  # labels of large numbers in 16 bits: what is near is right
+    long: tuple[str, ...] = ()  # labels where sums of 16 bits are long: see `narrow.by_order`
     quiet: bool = (
         False  # a raise is noted, not stamped: of what nearly every fused module raises at
     )
@@ -189,6 +190,8 @@ class _Truth:
         alike = not any(r.structural for r in failed)
         if alike and label in self.life.near and self._near(label, got):
             return None
+        if alike and label in self.life.long and narrow.by_order(got, value, exact):
+            return None
         if self.life.dtypes and narrow.narrower(got, value) and self._near(label, got):
             self.session.assumptions.add(self.life.dtypes)
             return None
@@ -248,6 +251,8 @@ class _Truth:
                 continue
             eager = dict(compare.leaves(pairs[-1][0]))[name]
             if mine[name].shape != truth.shape or not (inexact(truth) and inexact(mine[name])):
+                return False
+            if narrow.lost(mine[name], eager, truth):
                 return False
             usual = max(
                 distance(dict(compare.leaves(value))[name], dict(compare.leaves(exact))[name])[0]

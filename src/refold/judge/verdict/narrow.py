@@ -6,8 +6,9 @@ from typing import Any, TypeGuard
 
 import torch
 
-from refold.judge.draws.trees import inexact
-from refold.judge.rule import beside, compare
+from refold.judge.draws.trees import differ, inexact
+from refold.judge.rule import beside, compare, rows
+from refold.judge.truth.runs import distance
 
 _OFTEN = 3  # times as often as eager, as of errors of 16 bits
 
@@ -38,6 +39,38 @@ def as_often(name: str, got: Any, value: Any, exact: Any) -> bool:
         return False
     wrong, usual = (int((t.to(truth.device) != truth).sum()) for t in (mine, theirs))
     return wrong <= _OFTEN * usual
+
+
+def by_order(got: Any, value: Any, exact: Any) -> bool:
+    """Whether outputs of 16 bits err as another order of long sums may. It errs unevenly, as sums
+    of float32 do: the usual error is held to the bar of 16 bits, over all rows, and the largest to
+    so many times eager's as float32's is."""
+    mine, theirs = list(compare.leaves(got)), list(compare.leaves(value))
+    truths = dict(compare.leaves(exact))
+    for (name, a), (_, b) in zip(mine, theirs, strict=True):
+        if not isinstance(b, torch.Tensor) or not inexact(b):
+            if differ(a, b) or (not isinstance(b, torch.Tensor) and a != b):
+                return False
+            continue
+        truth = beside.whole(truths[name])
+        if not truth.numel():
+            continue
+        if a.shape != truth.shape or lost(a, b, truth):
+            return False
+        (rms, most), (usual, usual_most) = distance(a, truth), distance(b, truth)
+        scale = torch.where(torch.isfinite(truth), truth, 0.0).abs()
+        rough = scale.amax(-1) if scale.dim() and scale.shape[-1] >= rows.FEW else scale.max()
+        floor = 2 * torch.finfo(b.dtype).eps * float(rough.square().mean().sqrt())
+        bar = rows.factor(b.dtype) * usual + floor
+        if rms > bar or most > max(bar, rows.K_MAX_FLOAT32 * usual_most):
+            return False
+    return True
+
+
+def lost(got: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor) -> bool:
+    """Whether a value is no number where eager's and the truth are."""
+    known = torch.isfinite(eager) & torch.isfinite(truth).to(eager.device)
+    return bool((known & ~torch.isfinite(got.to(eager.device))).any())
 
 
 def _whole(value: Any) -> TypeGuard[torch.Tensor]:

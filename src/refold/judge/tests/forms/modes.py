@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from refold.judge import draws
-from refold.judge.draws.trees import tensors
+from refold.judge.draws.trees import all_finite, tensors
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import (
     AUTOCAST,
@@ -33,6 +36,8 @@ MEMORY = "negative bits of inputs, which imag of conjugates has, are not read: m
 RETYPED = "a copy of a module that was moved has other types"
 _LARGE_INPUTS = "large inputs"
 _LARGE = 16.0  # times the inputs of a module of 16 bits
+_BEYOND = 512.0  # its square is beyond float16's range
+_NARROW = (torch.float16, torch.bfloat16)
 
 
 def _grad_modes(session: Session) -> Iterator[Life]:
@@ -107,6 +112,7 @@ def _vmap(session: Session) -> Iterator[Life]:
 def _dtypes(session: Session) -> Iterator[Life]:
     state = session.oracle.state().values()
     floats = {t.dtype for t in (*state, *tensors(session.inputs())) if t.is_floating_point()}
+    yield from _widened(session, moves=floats == {torch.float32})
     if floats != {torch.float32}:
         return
     for to in ("float64", "bfloat16", "float16"):
@@ -139,6 +145,48 @@ def _dtypes(session: Session) -> Iterator[Life]:
             yield from _stretched(session, to)
 
 
+class _Widens(TorchFunctionMode):
+    """Whether somebody's Python widens 16-bit numbers: a function is given such, and gives others.
+    What kernels do inside is none of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.dtype is torch.float32:
+            self.seen |= any(t.dtype in _NARROW for t in tensors([*args]))
+        return result
+
+
+def _widened(session: Session, moves: bool) -> Iterator[Life]:
+    """Where the reference's text itself widens 16-bit numbers before it computes, their squares may
+    leave the range of float16, and answers stay finite. ``moves``: the module has to be float16,
+    too; else its inputs of 16 bits are."""
+    given, to = session.inputs(), "float16"
+    held = [t for t in tensors(given) if t.is_floating_point()]
+    if not moves and not any(t.dtype in _NARROW for t in held):
+        return
+    most = max((float(t.abs().max()) for t in held if t.numel()), default=0.0)
+    if not 0.0 < most < math.inf:
+        return
+    large = draws.mapped(given, lambda t: t * (_BEYOND / most))
+    move: list[Step] = [{"do": "dtype", "to": to}] if moves else []
+    steps = (*begin(), *move, call("y", cast=to))
+    eps, wrong = torch.finfo(torch.float16).eps, Status.WRONG_NUMERICS
+    case = f"{to}, inputs whose squares leave its range"
+    one = Life(case, steps, {"x0": large}, status=wrong, dtypes=DTYPES, eps=eps, near=("y",))
+    with _Widens() as text:
+        seen = life.eager(session, one).seen
+    if text.seen and "y" in seen and all(all_finite(t) for t in _numbers(seen["y"][1])):
+        yield one
+
+
+def _numbers(tree: Any) -> list[torch.Tensor]:
+    return [t for t in tensors(tree) if t.is_floating_point() and t.numel()]
+
+
 def _gradients_moved(session: Session, to: str) -> Life:
     names = trained(session)
     steps = [*begin(), {"do": "dtype", "to": to}]
@@ -155,7 +203,7 @@ def _stretched(session: Session, to: str) -> Iterator[Life]:
         steps = (*begin(), {"do": "dtype", "to": to}, call("y", cast=to))
         eps, wrong = torch.finfo(getattr(torch, to)).eps, Status.WRONG_NUMERICS
         one = Life(f"{to}, {case}", steps, {"x0": given}, status=wrong, dtypes=DTYPES, eps=eps)
-        yield replace(one, near=("y",))
+        yield replace(one, long=("y",))
 
 
 def _copied(session: Session, to: str) -> Life:
@@ -280,10 +328,11 @@ TESTS: tuple[Test, ...] = (
         "float32 inside a module that was moved to float64, folds that outlive a move, what "
         "leaves the range of 16 bits",
         "The module in float64, bfloat16 and float16, and back, where the rounded weights count; "
-        "gradients in float64; larger inputs in 16 bits are finite where eager's are; long axes in "
-        "bfloat16; whether a copy has the types is told.",
+        "gradients in float64; larger inputs in 16 bits are finite where eager's are, those whose "
+        "squares float16 has not, too, where the reference widens them; long axes in bfloat16; "
+        "whether a copy has the types is told.",
         _dtypes,
-        52,
+        53,
     ),
     living(
         "settings",

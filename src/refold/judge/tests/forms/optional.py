@@ -74,12 +74,13 @@ def derive(session: Session) -> Iterator[Life]:
             steps += [call("without it again", "plain")]
             given_so, case = {"x0": [*kept, value], "plain": given}, f"{parameter.name} = {said}"
             yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
-            if _learns(value):
+            if not isinstance(value, torch.Tensor) or value.is_floating_point():
                 yield _backward(session, f"gradients, {case}", by, {"x0": given_so["x0"]})
         if i < len(given):
             steps = [*begin(), call("y", words=names)]
             case = f"{parameter.name} left out"
             yield Life(case, tuple(steps), {"x0": kept}, status=Status.WRONG_CONTRACT)
+            yield _backward(session, f"gradients, {case}", names, {"x0": kept})
     yield from _two_optional(session, found, others)
 
 

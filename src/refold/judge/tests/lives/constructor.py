@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from refold.judge import draws
@@ -15,12 +17,15 @@ from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import call, inputs, living, words
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
+from refold.judge.verdict.room import starving
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
+from refold.judge.wire.memory import at_most
 from refold.judge.worker.leaves import state_of
 
 _NUMBERS = 16
 _NONE = (0, 0)
+_ROOM = 1 << 30  # bytes that a call may take because of the whole numbers that it is given
 Init = Sequence[Any] | dict[str, Any]  # by position, or by name
 # what a quick judgement builds at most: bytes of states; seconds of the reference's own work
 _QUICK_BYTES, _QUICK_SECONDS = 256 << 20, 4.0
@@ -120,11 +125,35 @@ def _varied(session: Session) -> Iterator[Life]:
         state = draws.perturbed(held, session.seed + 31)
         steps = [{"do": "build", "state": "other", "init": given}, call("y"), call("again", "x1")]
         for fit in _fitting(inputs(session), size):
-            status = Status.WRONG_CONTRACT
-            one = Life(case, tuple(steps), fit, (), status, own={"other": state})
+            one = Life(case, tuple(steps), fit, (), Status.WRONG_CONTRACT, own={"other": state})
             if life.eager(session, one).raised is None:
-                yield one
+                yield _copied(session, _with_far(session, one))
                 break
+
+
+def _copied(session: Session, one: Life) -> Life:
+    """With a call of a copy in the end, which has the same arguments."""
+    steps = (*one.steps, {"do": "clone", "to": "copy"}, call("a copy of it", model="copy"))
+    more = replace(one, steps=steps)
+    return more if life.eager(session, more).raised is None else one
+
+
+def _with_far(session: Session, one: Life) -> Life:
+    """With a call on whole numbers far away, where the reference takes them: what a size of a power
+    of two hides (a remainder of a sign, of cut bits) shows in others."""
+    far = draws.far_whole(one.inputs["x0"])
+    if far is None:
+        return one
+    given = {**one.inputs, "far": far}
+    more = replace(one, steps=(*one.steps, call("whole numbers far away", "far")), inputs=given)
+    cpu = session.device.type == "cpu"  # a whole number may say how much memory is taken
+    try:
+        with at_most(_ROOM) if cpu else contextlib.nullcontext():
+            return more if life.eager(session, more).raised is None else one
+    except Exception as error:
+        if not starving(error):
+            raise
+        return one
 
 
 TESTS: tuple[Test, ...] = (
@@ -133,8 +162,9 @@ TESTS: tuple[Test, ...] = (
         "sizes, numbers and words of the constructor that are built in, other names and defaults",
         "The constructor's whole numbers, one more, one less, doubled and -1, its switches, words "
         "and other numbers, above one, too, alone or in tuples, where taken; defaults, too; all "
-        "by keyword; those that have defaults left out; inputs fit a size of theirs.",
+        "by keyword; those that have defaults left out; inputs fit a size of theirs, whole numbers "
+        "far away, too; a copy has the same arguments.",
         _varied,
-        20,
+        36,
     ),
 )

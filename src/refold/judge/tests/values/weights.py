@@ -15,9 +15,9 @@ from refold.judge.tests.backward.far import KINKS, turning
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
 from refold.judge.tests.once.hostile import LARGE, ZEROS
-from refold.judge.tests.values.drawn import has_power
 from refold.judge.truth import runs
 from refold.judge.truth.oracle import Oracle
+from refold.judge.truth.power import has_power
 from refold.judge.truth.truth import Truth
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.room import starving
@@ -29,6 +29,7 @@ from refold.judge.worker.steps import Step
 
 _SCALES = (2.0**-12, 2.0**12)
 _SHIFT, _FAR = 2.0**8, 2.0**10
+_APART = 2.0**7  # times the usual size of a parameter: squares of its numbers cancel, they do not
 _TENSORS = 4  # of which each is tried alone
 _INFINITE = 2  # likewise
 _VALUES = {"NaN": float("nan"), "infinity": float("inf")}
@@ -52,6 +53,8 @@ def _sizes(session: Session) -> Iterator[Failure]:
         changes = {f"{name} x {scale:g}": start[name] * scale for scale in _SCALES}
         if start[name].dim() == 1:  # what is added to each channel: large terms cancel behind it
             changes[f"{name} + {_SHIFT:g}"] = start[name] + _SHIFT
+        elif name in parameters and start[name].dim():  # it may be standardized itself
+            changes[f"{name} + {_APART:g} times its size, either sign"] = _apart(start[name])
         # running statistics are what counts in eval mode
         mode = None if name in parameters else False
         tried = [(case, changed, given, mode) for case, changed in changes.items()]
@@ -190,6 +193,13 @@ def _usual(t: torch.Tensor) -> float:
     return 2.0 ** round(math.log2(size)) if size else 1.0
 
 
+def _apart(t: torch.Tensor) -> torch.Tensor:
+    """A parameter far from zero, with one sign in each row, and either in all: of one sign alone
+    whole samples may lie where next to nothing is left."""
+    signs = 1.0 - 2.0 * (torch.arange(t.shape[0]) % 2).to(t.dtype)
+    return t + _APART * _usual(t) * signs.reshape(-1, *[1] * (t.dim() - 1))
+
+
 def _special(session: Session) -> Iterator[Life]:
     """Zeros, which many constructors begin with, one value everywhere, and small ones, which are
     lost beside a bias in what comes out, but not in gradients; with these."""
@@ -233,9 +243,10 @@ TESTS: tuple[Test, ...] = (
         "one tensor's size",
         "weights clamped, or left out where they are small, means that cancel large terms",
         "Each of four parameters and four buffers alone times 2^-12 and 2^12, and those of one "
-        "axis plus 2^8, buffers with the inputs plus 2^10, wherever eager keeps its digits.",
+        "axis plus 2^8, rows of others plus or minus 128 times their size, buffers with the inputs "
+        "plus 2^10, wherever eager keeps its digits.",
         _sizes,
-        calls=18,
+        calls=22,
     ),
     Test(
         "NaN in a weight",
