@@ -159,19 +159,22 @@ class Oracle:
                 least, spent = min(least, took), spent + took
         return least
 
-    def remembers(self, inputs: list[Any], training: bool, seed: int) -> bool:
-        """Whether outputs depend on buffers that the call before has written."""
+    def remembers(self, inputs: list[Any], other: list[Any], training: bool, seed: int) -> bool:
+        """Whether outputs depend on buffers that the call before has written, on ``inputs`` again
+        or on ``other`` ones: what the first call decides for all is as it was for the same."""
         kept = copied_state(self.model, self.writes)
         first, again = (self.eager(inputs, training, seed) for _ in range(2))
         if all(torch.equal(v.cpu(), first.buffers[k]) for k, v in kept.items()):
             return False
+        alone = self.eager(other, training, seed)
         try:
             put_back(self.model, first.buffers)
-            second = self.eager(inputs, training, seed)
+            second, behind = (self.eager(given, training, seed) for given in (inputs, other))
         finally:
             put_back(self.model, kept)
-        told = [[digest(t) for t in tensors(run.outputs)] for run in (first, again, second)]
-        return told[0] == told[1] != told[2]
+        runs = (first, again, second, alone, behind)
+        told = [[digest(t) for t in tensors(run.outputs)] for run in runs]
+        return told[0] == told[1] and (told[1] != told[2] or told[3] != told[4])
 
     def perturbed(
         self,
