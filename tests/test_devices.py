@@ -22,6 +22,7 @@ from refold.devices import (
     detect,
     device_at_hand,
     is_at_hand,
+    table,
 )
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.families import FAMILIES
@@ -207,3 +208,12 @@ def test_each_family_compiles(which: str, family: Family) -> None:
 
 def test_a_file_that_does_not_compile_is_told() -> None:
     assert compile_emitted(emitted_for("cuda:sm_89").replace("struct Matmul", "struckt Matmul"))
+
+
+def test_products_of_bfloat16_are_the_kernels_where_the_processor_has_none(monkeypatch):
+    """PyTorch's calls take several times as long there as those of float32."""
+    products = DEVICES["cpu"].products
+    for there in (False, True):
+        monkeypatch.setattr(table, "multiplies_bfloat16", lambda there=there: there)
+        assert products(torch.bfloat16, torch.bfloat16, False) is not there
+        assert products(torch.float16, torch.float16, False)

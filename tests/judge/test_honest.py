@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from judge_paths import HERE
 from test_corpus import LIMITS, REFERENCES, Case
@@ -42,3 +44,31 @@ def test_honest_twins_pass_other_tests(name: str) -> None:
     verdict = judge(reference, case.path, quick=True, only=test, **common)
     assert verdict.accepted, verdict.failures
     assert set(verdict.assumptions) == stamps
+
+
+SIZES_DRAWN = """
+import random
+import torch
+
+class {name}(torch.nn.Linear):
+    def forward(self, x, y):
+        return torch.relu(super().forward(x)) + y
+
+def get_init_inputs():
+    return [8, 6]
+
+def get_inputs():
+    rows = random.randint(4, 400)
+    return [torch.randn(rows, 8), torch.randn(rows, 6)]
+"""
+
+
+@pytest.mark.parametrize("test", ["aliasing", "cache"])
+def test_a_file_may_draw_sizes(test: str, tmp_path: Path) -> None:
+    """No draw is written where another one lies, which has another size."""
+    paths = []
+    for name in ("Model", "ModelNew"):
+        paths.append(tmp_path / f"{name}.py")
+        paths[-1].write_text(SIZES_DRAWN.format(name=name))
+    verdict = judge(*paths, timing=False, device="cpu", limits=LIMITS, quick=True, only=test)
+    assert verdict.accepted, verdict.failures

@@ -11,7 +11,7 @@ import torch
 
 from refold.judge import draws
 from refold.judge.draws.trees import inexact, tensors
-from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.base import Skip, Test, others
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 
@@ -37,7 +37,7 @@ def run(session: Session) -> Iterator[Failure]:
 
 def _cases(session: Session) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
     """Same storage with new values, same values in new storage, small edits, many calls."""
-    first, second = session.inputs(0), session.inputs(1)
+    first, second = session.inputs(), others(session)
     if not tensors(first) or session.truth(first).eager is None:
         raise Skip("no tensors among the inputs")
     session.call(first, slot="x")
