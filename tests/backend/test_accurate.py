@@ -79,6 +79,32 @@ def test_terms_that_cancel_are_found() -> None:
     assert not error(lambda x: x.var(1, correction=0), by_squares, torch.randn(32, 256)).good
 
 
+@pytest.mark.parametrize(
+    "times, good", [(3.0, True), (5.0, False)], ids=["of_rounding", "of_more_than_rounding"]
+)
+def test_what_is_nothing_but_rounding_has_no_digits_to_lose(times: float, good: bool) -> None:
+    """As the gradient of a bias that all scores of a softmax share. What has digits beside it keeps
+    its bar."""
+
+    def shared(w: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        part = w.softmax(-1) * g
+        scores = part - w.softmax(-1) * part.sum(-1, keepdim=True)
+        return scores.sum(-1), scores
+
+    def ours(w: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rest, scores = shared(w, g)
+        return rest * times, scores
+
+    def worse(w: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        exact = shared(w.double(), g.double())[1]
+        rest, scores = shared(w, g)
+        return rest, (exact + times * (scores - exact)).float()
+
+    given = torch.randn(512, 128), torch.randn(512, 128)
+    assert error(shared, ours, *given).good == good
+    assert not error(shared, worse, *given).good
+
+
 def test_of_float64_eagers_error_is_told_by_float32() -> None:
     """There is no wider truth, of which eager's own error would be known."""
 

@@ -108,14 +108,17 @@ def _mean_square(v: torch.Tensor, scale: float) -> float:
     return norm.item() ** 2 / v.numel() if v.numel() else 0.0
 
 
-def meets(errors: Sequence[Sequence[Error]], bar: float, scaled: bool = False) -> bool:
-    """Whether errors of one sample, over its draws, are within the bar. scaled: of the example
-    times a power of ten, of which a bias may leave nothing but noise."""
+def meets(
+    errors: Sequence[Sequence[Error]], bar: float, scaled: bool = False, noise: float = NOISE
+) -> bool:
+    """Whether errors of one sample, over its draws, are within the bar. scaled: eager may have
+    nothing but noise, as of the example times a power of ten, of which a bias leaves no more. What
+    is noise may have `noise` times eager's error."""
     for draws in zip(*errors, strict=True):
         if any(d.lost for d in draws):
             return False
         eager, made, values = (_rms([getattr(d, k) for d in draws]) for k in _SUMS)
-        allowed = max(bar, NOISE) if scaled and eager > values / 2 else bar
+        allowed = max(bar, noise) if scaled and eager > values / 2 else bar
         if not made <= allowed * eager + ULPS * draws[0].ulp * values:
             return False
     return True

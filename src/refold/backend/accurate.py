@@ -24,6 +24,7 @@ from refold.backend.loaded import Boxed
 from refold.capture.aot import COPY, results_of
 
 SECONDS = 5.0  # after so many no further kind of values is begun
+NOISE = 4.0  # how many times eager's error where eager has nothing but error
 LUCK = 4.0  # the bar of a result of n elements is higher by this over the root of n: deviations
 # what attention gives beside numbers: where a generator stood, which has no value where nothing is
 # dropped; what debuggers ask for
@@ -112,7 +113,7 @@ class _Measuring:
             by_result = [[[r.error] for r in drawn] for drawn in zip(*draws, strict=True)]
             counts = [sum(r.count for r in drawn) for drawn in zip(*draws, strict=True)]
             good = [
-                meets(e, self.bar * (1 + LUCK / max(n, 1) ** 0.5))
+                meets(e, self.bar * (1 + LUCK / max(n, 1) ** 0.5), True, NOISE)
                 for e, n in zip(by_result, counts, strict=True)
             ]
             if all(good):
