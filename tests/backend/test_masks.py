@@ -1,4 +1,4 @@
-"""Masks that hide nothing leave a graph's attention; what is written to, drawn, or hides stays."""
+"""Masks that need not be read leave a graph's attention; what is written to or hides more stays."""
 
 from __future__ import annotations
 
@@ -49,9 +49,37 @@ def in_checkpoints(q: torch.Tensor) -> torch.Tensor:
     return q
 
 
-# --- masks that hide, or may ----------------------------------------------------------------------
 def causal(q: torch.Tensor) -> torch.Tensor:
     return _attention(q, q, q, attn_mask=torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril())
+
+
+def causal_by_numbers(q: torch.Tensor) -> torch.Tensor:
+    hidden = torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1)
+    mask = torch.zeros(1, 1, TOKENS, TOKENS).masked_fill(hidden, -torch.inf)
+    return _attention(q, q[:, :, :TOKENS], q, attn_mask=mask)
+
+
+# --- masks that hide, or may ----------------------------------------------------------------------
+def causal_from_the_end(q: torch.Tensor) -> torch.Tensor:
+    """As with a cache: the last query sees all keys."""
+    mask = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()[3:]
+    return _attention(q[:, :, 3:], q, q, attn_mask=mask)
+
+
+def causal_for_more_keys(q: torch.Tensor) -> torch.Tensor:
+    mask = torch.ones(TOKENS - 3, TOKENS, dtype=torch.bool).tril()
+    return _attention(q[:, :, 3:], q, q, attn_mask=mask)
+
+
+def nearly_causal(q: torch.Tensor) -> torch.Tensor:
+    mask = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+    mask[4, 2] = False
+    return _attention(q, q, q, attn_mask=mask)
+
+
+def causal_but_large(q: torch.Tensor) -> torch.Tensor:
+    """Keys that follow count less, and are not hidden."""
+    return _attention(q, q, q, attn_mask=torch.ones(TOKENS, TOKENS).triu(1) * -2.0)
 
 
 def written(q: torch.Tensor) -> torch.Tensor:
@@ -121,7 +149,9 @@ def _given(function: Function) -> tuple[Any, ...]:
     "function, left, changed",
     [
         (spread, 0, 1), (of_zeros, 0, 1), (written_back, 0, 1), (in_checkpoints, 0, 2),
-        (causal, 1, 0), (written, 1, 0), (written_by_a_view, 1, 0), (of_data, 1, 0),
+        (causal, 0, 1), (causal_by_numbers, 0, 1), (causal_from_the_end, 1, 0),
+        (nearly_causal, 1, 0), (causal_but_large, 1, 0), (written, 1, 0),
+        (causal_for_more_keys, 1, 0), (written_by_a_view, 1, 0), (of_data, 1, 0),
         (written_in_a_checkpoint, 2, 0), (of_queries, 1, 1), (turned, 1, 1),
     ],
 )  # fmt: skip
@@ -147,3 +177,16 @@ def test_a_size_that_varies_is_no_number() -> None:
     for batch in (2, 3):
         q = torch.randn(batch, HEADS, TOKENS, FEATURES)
         torch.testing.assert_close(call(q), summed_over_a_batch(q))
+
+
+def test_a_causal_mask_stays_where_keys_may_be_nan() -> None:
+    """A mask that is added makes NaN of a hidden NaN; a flag does not."""
+    counts: list[int] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        counts.append(plain_masks(module, strict=True))
+        return module.forward
+
+    torch._dynamo.reset()
+    torch.compile(causal, backend=backend)(*_given(causal))
+    assert counts == [0]

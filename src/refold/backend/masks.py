@@ -1,10 +1,12 @@
-"""Masks of attention by which each query sees each key, in a graph of Dynamo's, and masks that lie
-in another order than PyTorch's fused kernels read.
+"""Masks of attention that need not be read, in a graph of Dynamo's: by which each query sees each
+key, or those up to its own place. And masks that lie in another order than PyTorch's fused kernels
+read.
 
 Models make masks of sizes alone, and attention computes the same without those that hide nothing.
-PyTorch's fused kernels are for no mask, or for one whose last axis lies in order. For others it
-takes attention apart, forward and backward, while the graph is traced. So masks are looked at
-before.
+Of a causal one a flag says the same, and half as much is computed; but of keys that are not finite
+and hidden, a mask that is added makes NaN, and a flag does not. PyTorch's fused kernels are for no
+mask, or for one whose last axis lies in order. For others it takes attention apart, forward and
+backward, while the graph is traced. So masks are looked at before.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ MOST = 1 << 24  # bytes of the largest tensor that is computed to know a mask
 _MASK, _CAUSAL = 3, 5  # places among the function's arguments
 
 
-def plain_masks(module: torch.fx.GraphModule) -> int:
-    """Take masks that hide nothing out of a graph's calls of attention, and lay others in order.
+def plain_masks(module: torch.fx.GraphModule, strict: bool = False) -> int:
+    """Take masks that hide nothing, or what a flag says, out of a graph's calls of attention, and
+    lay others in order. strict: keys may be infinite or NaN, so that causal masks stay.
 
     Returns how many calls are changed."""
-    return _Masks(module, {}).run()
+    return _Masks(module, {}, strict).run()
 
 
 class _Masks:
@@ -39,8 +42,10 @@ class _Masks:
     they are spread.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, known: dict[torch.fx.Node, Any]) -> None:
-        self.module, self.known = module, known
+    def __init__(
+        self, module: torch.fx.GraphModule, known: dict[torch.fx.Node, Any], strict: bool
+    ) -> None:
+        self.module, self.known, self.strict = module, known, strict
         self.graph: Any = module.graph
         self.spread: set[torch.fx.Node] = set()
         self.changed = 0
@@ -141,7 +146,7 @@ class _Masks:
                 for p, o in zip(places, operands, strict=True)
                 if isinstance(o, torch.fx.Node) and o in self.known and _is_same(p, o)
             }
-            found = _Masks(inner, {p: self.known[o] for p, o in held.items()})
+            found = _Masks(inner, {p: self.known[o] for p, o in held.items()}, self.strict)
             found.spread = {p for p, o in held.items() if o in self.spread}
             self.changed += found.run()
             return {o for p, o in held.items() if p in found.known}
@@ -157,8 +162,13 @@ class _Masks:
         if meta is None or q is None or k is None or argument(_CAUSAL, "is_causal"):
             return
         scores = (*q.shape[:-1], k.shape[-2])
-        if mask in self.known and _hides_nothing(self.known[mask]) and _fits(meta.shape, scores):
+        held = self.known.get(mask) if _fits(meta.shape, scores) else None
+        causal = not self.strict and mask not in self.spread
+        if _hides_nothing(held):
             _set(node, _MASK, "attn_mask", None)
+        elif causal and _hides_what_follows(held, scores[-2:]):
+            _set(node, _MASK, "attn_mask", None)
+            _set(node, _CAUSAL, "is_causal", True)
         elif meta.requires_grad or not meta.dim() or _lies_in_order(meta):
             return
         else:
@@ -186,6 +196,18 @@ def _hides_nothing(mask: Any) -> bool:
     if mask.dtype == torch.bool:
         return bool(mask.all())
     return mask.is_floating_point() and bool((mask == 0).all())
+
+
+def _hides_what_follows(mask: Any, sizes: Sequence[Any]) -> bool:
+    """Whether each query sees the keys up to its own place, of as many queries as keys."""
+    queries, keys = sizes
+    if not isinstance(mask, torch.Tensor) or not tuple(mask.shape[-2:]) == (queries, keys):
+        return False
+    if queries != keys:  # kernels count places from the first key, or from the last
+        return False
+    seen, hidden = (mask, ~mask) if mask.dtype == torch.bool else (mask == 0, mask == -torch.inf)
+    causal = torch.ones(mask.shape[-2:], dtype=torch.bool).tril()
+    return bool((seen == causal).all()) and bool((hidden != causal).all())
 
 
 def _fits(mask: Sequence[Any], scores: Sequence[Any]) -> bool:
