@@ -200,10 +200,10 @@ def _hides_nothing(mask: Any) -> bool:
 
 def _hides_what_follows(mask: Any, sizes: Sequence[Any]) -> bool:
     """Whether each query sees the keys up to its own place, of as many queries as keys."""
-    queries, keys = sizes
-    if not isinstance(mask, torch.Tensor) or not tuple(mask.shape[-2:]) == (queries, keys):
+    if not isinstance(mask, torch.Tensor) or mask.dim() < 2:
         return False
-    if queries != keys:  # kernels count places from the first key, or from the last
+    # of other numbers of keys some kernels count places from the first, some from the last
+    if not all(statically_known_true(n == mask.shape[-1]) for n in (*sizes, mask.shape[-2])):
         return False
     seen, hidden = (mask, ~mask) if mask.dtype == torch.bool else (mask == 0, mask == -torch.inf)
     causal = torch.ones(mask.shape[-2:], dtype=torch.bool).tril()
