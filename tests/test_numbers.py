@@ -12,6 +12,9 @@ from torch import nn
 import refold
 from refold import growth, twin
 from refold.capture import CaptureError, Example, capture
+from refold.capture.arguments import Arguments
+from refold.capture.program import Flat
+from refold.capture.watch import Watch
 from refold.derive import Options
 
 WIDTH = 64
@@ -221,6 +224,7 @@ class Settled(nn.Module):
         super().__init__()
         self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 8)
         self.parts = nn.Sequential(Softened(2.0))
+        self.again = self.parts[0]  # one part in two places
         self.scale, self.columns, self.wrong = 0.5, 4, wrong
 
     def forward(self, x):
@@ -281,3 +285,12 @@ def test_an_attribute_that_is_no_mere_factor_is_as_it_was(wrong):
             model.scale = share
             torch.testing.assert_close(fast(x), model(x))
             assert getattr(fast, "shown", share * 2) == share * 2
+
+
+def test_an_attribute_of_a_part_in_two_places_is_put_back():
+    model, x = Settled().eval(), torch.randn(20, WIDTH)
+    places = (("again", "temperature"), ("parts.0", "temperature"))
+    arguments = Arguments(model, Example((x,), settings=places))
+    with torch.no_grad():
+        Flat(model, arguments, (), Watch(model), ())(x, *arguments.carriers)
+    assert type(model.again.temperature) is float

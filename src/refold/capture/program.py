@@ -122,8 +122,9 @@ class Flat(torch.nn.Module):
             error.expr = _axes(error, tensors)
             raise
         finally:
-            for place, value in zip(held, before, strict=True):
-                _set(*place, value)
+            # backwards: a part may be held in two places
+            for (part, name), value in zip(reversed(held), reversed(before), strict=True):
+                _set(part, name, value)
         apart = Apart(_held_objects(places) | paths)
         tree = apart.tree(result, "forward returns")
         assigned = {
