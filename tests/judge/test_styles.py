@@ -23,6 +23,7 @@ STAMPED = {
     "checkpointed": {"before the backward: raises where the reference answers"},
     "batch_norm_by_welford": {"a call puts other tensors in the place of buffers"},
     "dropout_by_hand": _DROPPED,
+    "many_temporaries": {"constructor: raises where the reference answers"},  # other widths
     "numpy_inside": {"lazy bits: raises where the reference answers"},
     "padded_to_a_power": {"inputs that are written between forward and backward are not noticed"},
     "scan_by_doubling": {hostile.ZEROS},

@@ -32,7 +32,6 @@ from refold.judge.wire.meter import size_of, spanned
 _NORMAL = 256.0  # times the least normal number: what a value is that no rounding makes zero
 _AGREED = 2.0**-10  # of a value, within which eager and float64 agree on it
 _SIZES = 4096  # powers of two, from 2^-2048 on
-_SEVERAL, _SELDOM = 16, 100  # integers, of which one in so many, or one at all, may be lost
 _STANDS_OUT = 64.0  # times the median of all samples' scales
 
 
@@ -288,14 +287,8 @@ def units(
 def _exactly(
     case: str, name: str, got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor
 ) -> Comparison:
-    """Integers and booleans: eager's value, or the float64 run's where the two differ (a tie). Of a
-    few integers that eager has otherwise than float64 it has lost what decides (which of distances
-    to a point far away is the least), and another honest order may have any."""
-    exact = exact.to(got.dtype)
-    wrong, lost = (got != eager) & (got != exact), eager != exact
-    several = got.dtype != torch.bool and lost.numel() >= _SEVERAL
-    if several and int(lost.sum()) <= max(1, lost.numel() // _SELDOM):
-        wrong &= ~lost
+    """Integers and booleans: eager's value, or the float64 run's where the two differ (a tie)."""
+    wrong = (got != eager) & (got != exact.to(got.dtype))
     if not bool(wrong.any()):
         return Comparison()
     count = int(wrong.sum())
