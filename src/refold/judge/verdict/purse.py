@@ -23,7 +23,7 @@ _SIZE = 8  # bytes of a number
 class Purse:
     """Estimated seconds of work that were spent.
 
-    ``hands``: processes that make tests side by side; the budget is that of each. A purse that is
+    ``hands``: processes that make tests side by side. A purse that is
     made before a fork is one for both sides: each writes its own number, and reads all.
     """
 
@@ -65,7 +65,9 @@ class Spending:
     def affords(self, calls: int, lives: int) -> bool:
         """Whether the budget has room for a test of so many calls of each model, and so many lives
         among them, by an estimate."""
-        return self.purse.spent + self.cost(calls, lives) <= self.how.budget * self.purse.hands
+        # two processors do not do twice as much: workers are at work beside either process
+        most = self.how.budget * (1 + self.purse.hands) / 2
+        return self.purse.spent + self.cost(calls, lives) <= most
 
     def cost(self, calls: int, lives: int) -> float:
         """Estimated seconds of a test of so many calls of each model; each life builds them, and
