@@ -77,3 +77,26 @@ def test_rows_are_put_where_their_numbers_say() -> None:
         torch.compile(Put(), backend="refold", options={"measure": False})(
             torch.randn(5, 8), ids + 5, torch.randn(2, 3, 8)
         )
+
+
+class GraphAttention(nn.Module):
+    """Scores of edges, whose sums are added where each edge ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.score = nn.Linear(6, 8), nn.Parameter(torch.randn(2, 8))
+
+    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        values = self.map(x).view(-1, 2, 4)
+        begin, end = ends
+        both = torch.cat([values[begin], values[end]], -1)
+        scores = torch.nn.functional.leaky_relu((both * self.score).sum(-1)).exp()
+        whole = x.new_zeros(x.shape[0], 2).index_add(0, end, scores)
+        shares = (scores / whole[end])[..., None]
+        return torch.zeros_like(values).index_add(0, end, values[begin] * shares)
+
+
+def test_a_call_reads_what_kernels_read_by_its_address() -> None:
+    """A mask of scores is saved by PyTorch, and computed again by the kernel that reads them."""
+    with by_plans():
+        check(GraphAttention(), [(torch.randn(9, 6), torch.randint(0, 9, (2, 20)))])

@@ -70,6 +70,7 @@ class _Placer:
         self.aliased_states = aliased_states(plan)
         self.counted = {value for g in plan.groups for value, _ in g.counters}
         called = {s.node for s in plan.steps if isinstance(s, ExternCall)} - self.counted
+        self.called = called  # also what a kernel computes once more for itself
         self.added = {value for value, _ in counters(plan.graph) if value in called}
 
     def buffers(self) -> Buffers:
@@ -167,7 +168,7 @@ class _Placer:
             and self.plan.stored(x) == self.plan.stored(node)
             and node not in self.roots
             and not any(r in self.roots for r in self.readers.get(node, ()) if r.op == "slice")
-            and all(r in self.inside for r in readers)
+            and all(r in self.inside and r not in self.called for r in readers)
             and node not in self.sides
         )
 
