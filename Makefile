@@ -60,7 +60,7 @@ test: export TORCH_FAKE_TENSOR_DISPATCH_CACHE = 0
 PYTEST = OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} \
 	PYTHONDONTWRITEBYTECODE= \
 	REFOLD_TEST_HEADERS=$(CURDIR)/out/headers \
-	$(RUN) -m pytest $(TIER)
+	$(RUN) -m pytest --durations=30 --durations-min=5 $(TIER)
 test-all: $(VENV)/docs
 test test-all: style
 	@rm -rf out/headers && mkdir -p out/headers
