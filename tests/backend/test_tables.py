@@ -34,9 +34,11 @@ IDS = torch.tensor([[1, 3, 1, 10, 0, 3], [1, 1, 3, 3, 7, 10]])
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_embeddings_gradient_is_added_row_by_row(dtype: torch.dtype) -> None:
-    """In float32, also of 16 bits."""
+    """In float32, also of 16 bits. Of these one step is compared: the second begins with parameters
+    that rounding has moved apart."""
+    calls = [(IDS,), (IDS.flip(1),)]
     with by_plans():
-        found = check(Tables(dtype=dtype), [(IDS,), (IDS.flip(1),)])
+        found = check(Tables(dtype=dtype), calls if dtype == torch.float32 else calls[:1])
     (backward,) = {g.text for g in found if g.kind == "backward"}
     assert backward is not None
     assert backward.count("scatter_add.default(") == 2 and "index_put" not in backward
