@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from refold.backend.arguments import rehearse
+from refold.backend.indices import may_look_outside
 
 from .by_plan import by_plans
 from .steps import check
+from .test_accurate import graph
 
 
 class Tables(nn.Module):
@@ -102,3 +109,58 @@ def test_a_call_reads_what_kernels_read_by_its_address() -> None:
     """A mask of scores is saved by PyTorch, and computed again by the kernel that reads them."""
     with by_plans():
         check(GraphAttention(), [(torch.randn(9, 6), torch.randint(0, 9, (2, 20)))])
+
+
+class FromOne(nn.Module):
+    """Its numbers begin with 1, as those of many files do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.first, self.second = nn.Embedding(6, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(self.table(ids - 1)).tanh())
+
+
+def test_numbers_that_are_made_up_look_nowhere_outside(caplog: pytest.LogCaptureFixture) -> None:
+    """On a GPU that would end all work of the process. What cannot be measured so is not."""
+    ids = torch.tensor([[1, 6, 3]])
+    with by_plans():
+        found = check(FromOne(), [(ids,), (ids.flip(1),)])
+    assert any("its error was not measured" in str(g) for g in found)
+    assert not [r for r in caplog.records if r.name == "refold" and r.levelname == "WARNING"]
+
+
+def test_a_graph_is_rehearsed_before_compiled_code_runs() -> None:
+    table = torch.randn(6, 8)
+    looks = graph(lambda t, i: t.index_select(0, i - 1), table, torch.tensor([1, 6]))
+    rehearse(looks, [table, torch.tensor([1, 6])])
+    with pytest.raises(IndexError, match="that are made up"):
+        rehearse(looks, [table, torch.tensor([0, 6])])
+
+
+def counted(start: int) -> torch.Tensor:
+    device = torch.device("cpu")
+    numbers = {"start": start, "step": 1, "dtype": torch.int64, "device": device}
+    return torch.ops.prims.iota(6, **numbers, requires_grad=False)
+
+
+@pytest.mark.parametrize(
+    "looks, may",
+    [
+        (lambda t, i: torch.ops.aten.embedding(t, i[None]), False),
+        (lambda t, i: torch.ops.aten.embedding(t, i.clone().view(2, 1)), False),
+        (lambda t, i: t.index_select(0, counted(0)), False),
+        (lambda t, i: t.index_select(0, counted(1)), True),
+        (lambda t, i: t.gather(0, torch.where(i > 0, i, torch.full((2,), 5))[:, None]), False),
+        (lambda t, i: t.gather(0, torch.where(i > 0, i, torch.full((2,), 6))[:, None]), True),
+        (lambda t, i: t.gather(0, torch.where(i > 0, i, torch.full((2,), -1))[:, None]), True),
+        (lambda t, i: t[i + 1], True),
+        (lambda t, i: t[t.sum(1).long()], True),
+        (lambda t, i: t * i.sum(), False),
+    ],
+)  # fmt: skip
+def test_which_graphs_may_look_outside(looks: Any, may: bool) -> None:
+    """Of those that may not, none is run once more."""
+    made = make_fx(looks, tracing_mode="fake")(torch.randn(6, 8), torch.tensor([0, 1]))
+    assert may_look_outside(made.graph) == may

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from refold.accuracy.indices import Within
 from refold.capture import Captured, CaptureError, Example, kept, set_modes
 from refold.capture.arguments import Arguments
 from refold.capture.twin import NoTwin, twin_of
@@ -102,7 +104,14 @@ def samples_of(
         alone = module
 
     def make(name: str, draw: int) -> Sample:
-        tensors = [_variant(v, name, draw) for v in fitting]
+        # what is moved may be rounded, and looked up
+        within: Any = (
+            Within if _on_gpu(given) and (draw or name != samples.names[0]) else nullcontext
+        )
+        with within():
+            return of([_variant(v, name, draw) for v in fitting], name)
+
+    def of(tensors: Sequence[torch.Tensor], name: str) -> Sample:
         leaves = dict(fixed)
         for n in graph.nodes():
             if n.op == "input":
@@ -128,6 +137,11 @@ def samples_of(
         said = first_line(error)
         raise Unmeasured(f"a part of the example could not be run ({said})") from error
     return samples
+
+
+def _on_gpu(given: Sequence[torch.Tensor]) -> bool:
+    """Where a look outside of a tensor is no error of Python's."""
+    return any(v.is_cuda for v in given)
 
 
 def _scaled_name(scale: float) -> str:

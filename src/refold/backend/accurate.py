@@ -132,7 +132,7 @@ class _Measuring:
             single: list[Any] = [None] * len(eager)
             if self.wide:  # of float64 there is no wider truth
                 single = self._run(_Single(self.module).run, flats, torch.float32)
-        except (RuntimeError, NotImplementedError) as error:  # out of memory, above all
+        except (RuntimeError, NotImplementedError, IndexError) as error:  # out of memory, above all
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise Unmeasured(said) from error
         try:

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
+from refold.accuracy.indices import check_indices
 from refold.backend.graphs import size_of, sizes_of
-from refold.backend.indices import bound
-from refold.capture.aot import results_of
+from refold.backend.indices import bound, may_look_outside
+from refold.capture.aot import COPY, results_of
 
 log = logging.getLogger("refold")
 
@@ -68,7 +69,7 @@ class Forward:
             with torch.no_grad(), torch.random.fork_rng(sorted(cards)):
                 torch.manual_seed(_seed(name, draw))
                 made = AsRecorded(self.module).run(*given)
-        except (RuntimeError, NotImplementedError) as error:  # out of memory, above all
+        except (RuntimeError, NotImplementedError, IndexError) as error:  # out of memory, above all
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             log.info("refold: a backward is measured on numbers drawn by themselves: %s", said)
             return {}
@@ -196,11 +197,23 @@ def examples(
             yield [_viewed(f, n.meta["val"]) for f, n in zip(flats, places, strict=True)]
 
 
+def rehearse(module: torch.fx.GraphModule, given: Sequence[Any]) -> None:
+    """Run a graph that may look outside of a tensor once as PyTorch has it, before compiled code
+    does, which looks wherever numbers say. Raises IndexError where it would."""
+    if may_look_outside(module.graph):
+        written = {n.args[0] for n in module.graph.nodes if n.target is COPY}
+        pairs = zip(places_of(module), given, strict=True)
+        AsRecorded(module).run(*(v.clone() if n in written else v for n, v in pairs))
+
+
 class AsRecorded(torch.fx.Interpreter):
     """What calls give lies as it lay when the graph was made: libraries choose another layout for
-    an image at times, and of that a view that follows cannot be taken."""
+    an image at times, and of that a view that follows cannot be taken. Raises IndexError before a
+    call looks outside of a tensor."""
 
     def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op == "call_function":
+            check_indices(n.target, *self.fetch_args_kwargs_from_env(n))
         made = super().run_node(n)
         if n.op != "call_function":
             return made

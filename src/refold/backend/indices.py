@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from refold.accuracy.indices import looks_up
 from refold.backend.graphs import size_of
 from refold.ir import OPS
 
@@ -65,3 +66,52 @@ def bound(place: Node) -> int:
             else:
                 return 1
     return 1 if least is math.inf else max(int(least), 1)
+
+
+def may_look_outside(graph: torch.fx.Graph) -> bool:
+    """Whether a graph looks up places by numbers of which `bound` does not tell that they are safe:
+    not those of a placeholder, of a constant, or one after the other."""
+    return any(
+        looks_up(n.target) and any(not _is_safe(i, _rows(n)) for i in _numbers(n))
+        for n in graph.nodes
+    )
+
+
+def _rows(call: Node) -> int:
+    """How many places there are; none where it is not known."""
+    return ROWS[call.target](call) if call.target in ROWS else 0
+
+
+def _numbers(call: Node) -> list[Node]:
+    """The whole numbers that a call is given, places among them."""
+    metas = ((i, i.meta.get("val")) for i in call.all_input_nodes)
+    return [i for i, m in metas if isinstance(m, torch.Tensor) and m.dtype in _WHOLE]
+
+
+_WHOLE = (torch.int64, torch.int32)
+
+
+def _is_safe(numbers: Node, rows: int) -> bool:
+    stack, seen = [numbers], {numbers}
+    while stack:
+        node = stack.pop()
+        if node.target in SAME:
+            more = [n for n in _numbers(node) if n not in seen]
+            seen.update(more)
+            stack += more
+        elif node.op != "placeholder" and not _largest(node) < rows:
+            return False
+    return True
+
+
+def _largest(node: Node) -> float:
+    """The largest number of a call that makes numbers from 0 on; infinity of others."""
+    given: Any = node.kwargs
+    if node.target is torch.ops.prims.iota.default:
+        numbers = [node.args[0], given.get("start"), given.get("step")]
+        if all(isinstance(n, int) and n >= 0 for n in numbers):
+            length, start, step = (int(n) for n in numbers)
+            return start + step * (length - 1)
+    places = {aten.scalar_tensor.default: 0, aten.full.default: 1}
+    value = node.args[places[node.target]] if node.target in places else None
+    return float(value) if isinstance(value, (int, float)) and value >= 0 else math.inf

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from refold.backend.arguments import Forward, as_called, examples, places_of
+from refold.backend.arguments import Forward, as_called, examples, places_of, rehearse
 from refold.backend.loaded import Boxed
 from refold.capture.aot import COPY
 from refold.measure import Timing, compare
@@ -64,6 +64,8 @@ def _given(
     own = {i for i, n in enumerate(places_of(module)) if n in written}
     spoiled: set[int] = set()
     for number, given in enumerate(examples(module, parameters, forward)):
+        if any(isinstance(v, torch.Tensor) and v.is_cuda for v in given):
+            rehearse(module, given)
         before = _digests(given)
         wrong = sum(not _is_finite(r) for r in other(list(given)))
         spoiled |= _changed(before, given) - own
