@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+from refold.backend import masks
 from refold.backend.masks import ATTENTION, plain_masks
 
 from .steps import compiled
@@ -190,3 +191,43 @@ def test_a_causal_mask_stays_where_keys_may_be_nan() -> None:
     torch._dynamo.reset()
     torch.compile(causal, backend=backend)(*_given(causal))
     assert counts == [0]
+
+
+def test_a_tensor_without_a_storage_changes_nothing_else() -> None:
+    """Masks that stand before it are looked at."""
+
+    def sparse(q: torch.Tensor) -> torch.Tensor:
+        q = spread(q)
+        held = torch.eye(TOKENS).to_sparse()
+        return causal(q) + torch.sparse.mm(held, torch.ones(TOKENS, FEATURES))
+
+    given = _given(spread)
+    torch._dynamo.reset()
+    call = compiled(sparse)
+    torch.testing.assert_close(call(*given), sparse(*given), rtol=1e-4, atol=1e-5)
+
+
+def test_a_failure_leaves_the_rest_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = masks._Masks._attention
+
+    def fails(self: Any, node: torch.fx.Node) -> None:
+        if self.changed:
+            raise NotImplementedError("no storage")
+        looked(self, node)
+
+    def twice(q: torch.Tensor) -> torch.Tensor:
+        return causal(spread(q))
+
+    found: list[tuple[int, int]] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        count = plain_masks(module)
+        found.append((sum(m is not None for m in masks_of(module)), count))
+        return module.forward
+
+    monkeypatch.setattr(masks._Masks, "_attention", fails)
+    given = _given(spread)
+    torch._dynamo.reset()
+    result = torch.compile(twice, backend=backend)(*given)
+    assert found == [(1, 1)]
+    torch.testing.assert_close(result, twice(*given))

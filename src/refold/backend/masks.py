@@ -11,6 +11,7 @@ backward, while the graph is traced. So masks are looked at before.
 
 from __future__ import annotations
 
+import logging
 import operator
 import types
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+_log = logging.getLogger("refold")
+
 ATTENTION: Any = torch.nn.functional.scaled_dot_product_attention
 MOST = 1 << 24  # bytes of the largest tensor that is computed to know a mask
 _MASK, _CAUSAL = 3, 5  # places among the function's arguments
@@ -30,8 +33,19 @@ def plain_masks(module: torch.fx.GraphModule, strict: bool = False) -> int:
     """Take masks that hide nothing, or what a flag says, out of a graph's calls of attention, and
     lay others in order. strict: keys may be infinite or NaN, so that causal masks stay.
 
-    Returns how many calls are changed."""
-    return _Masks(module, {}, strict).run()
+    Returns how many calls are changed. Where something fails, those behind it stay as they are."""
+    masks = _Masks(module, {}, strict)
+    if _has_attention(module):
+        try:
+            masks.run()
+        except Exception as error:  # tensors without a storage, above all
+            _log.info("refold: masks of attention are left as they are: %s", error)
+    return masks.changed
+
+
+def _has_attention(module: torch.fx.GraphModule) -> bool:
+    inner = (m for m in module.modules() if isinstance(m, torch.fx.GraphModule))
+    return any(n.target is ATTENTION for m in inner for n in m.graph.nodes)
 
 
 class _Masks:
@@ -51,20 +65,24 @@ class _Masks:
         self.changed = 0
 
     def run(self) -> int:
-        for node in list(self.graph.nodes):
-            if node.op not in ("call_function", "call_method"):
-                continue
-            if node.target is ATTENTION:
-                self._attention(node)
-            elif not self._computed(node):
-                kept = self._inside(node)
-                if kept is None and not _only_reads(node):
-                    self._forget(node.all_input_nodes)
-                elif kept is not None:
-                    self._forget(i for i in node.all_input_nodes if i not in kept)
-        if self.changed:
-            self.module.recompile()
+        try:
+            for node in list(self.graph.nodes):
+                if node.op in ("call_function", "call_method"):
+                    self._look_at(node)
+        finally:
+            if self.changed:
+                self.module.recompile()
         return self.changed
+
+    def _look_at(self, node: torch.fx.Node) -> None:
+        if node.target is ATTENTION:
+            self._attention(node)
+        elif not self._computed(node):
+            kept = self._inside(node)
+            if kept is None and not _only_reads(node):
+                self._forget(node.all_input_nodes)
+            elif kept is not None:
+                self._forget(i for i in node.all_input_nodes if i not in kept)
 
     # --- what is known ----------------------------------------------------------------------------
     def _computed(self, node: torch.fx.Node) -> bool:
