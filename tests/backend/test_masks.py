@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from refold.backend import masks
+from refold.backend import masks, second
 from refold.backend.masks import ATTENTION, plain_masks
 
 from .steps import compiled
@@ -231,3 +231,23 @@ def test_a_failure_leaves_the_rest_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     result = torch.compile(twice, backend=backend)(*given)
     assert found == [(1, 1)]
     torch.testing.assert_close(result, twice(*given))
+
+
+@pytest.mark.parametrize("function, count", [(spread, 1), (in_checkpoints, 2)])
+def test_second_derivatives_are_those_of_the_graph_as_it_was(
+    function: Function, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fused kernel has none, and what is taken apart has."""
+    held: list[torch.fx.GraphModule] = []
+
+    class Held(second.Graph):
+        def __init__(self, module: torch.fx.GraphModule) -> None:
+            super().__init__(module)
+            held.append(self.module)
+
+    monkeypatch.setattr(second, "Graph", Held)
+    given = _given(function)
+    torch._dynamo.reset()
+    compiled(function)(*given).sum().backward()
+    (module,) = held
+    assert sum(m is not None for m in masks_of(module)) == count

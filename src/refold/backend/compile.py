@@ -50,8 +50,8 @@ def refold(
         kind = "forward" if trains else "inference"
         tell(GraphReport(kind, "pytorch", "an argument has the negative bit"), asked.report)
         return module  # compiled code reads past the bit, Inductor's as well
-    plain_masks(module, asked.strict)
     graph = Graph(module) if trains and not patches.get("triton.cudagraphs") else None
+    plain_masks(module, asked.strict)  # second derivatives are those of the graph as it was
     # AOTAutograd's cache is asked here, for all graphs of the module at once
     with _contained(), tagged(asked):
         run: Any = compile_fx(module, list(inputs), inner, config_patches=patches)

@@ -22,6 +22,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from refold.backend.inductor import copied
+
 _log = logging.getLogger("refold")
 
 ATTENTION: Any = torch.nn.functional.scaled_dot_product_attention
@@ -155,6 +157,9 @@ class _Masks:
                 inner = getattr(self.module, str(given.target), None)
             if not isinstance(inner, torch.fx.GraphModule):
                 continue
+            if _has_attention(inner):  # who holds the calling graph as it was has this one, too
+                inner = copied(inner)
+                setattr(self.module, str(given.target), inner)
             places = [n for n in inner.graph.nodes if n.op == "placeholder"]
             operands = node.args[i + 1 :][-len(places) :] if places else ()
             if len(operands) != len(places) or len(given.users) != 1:
