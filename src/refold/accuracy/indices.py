@@ -50,10 +50,8 @@ def _looked_up(given: Mapping[str, Any]) -> Iterator[tuple[torch.Tensor, int, in
     """The numbers of a call that say places; the least one that may be, and how many places there
     are."""
     indices = given.get("indices")
-    if isinstance(
-        indices, (list, tuple)
-    ):  # of several axes, where negative ones count from the end
-        axis = 0
+    if isinstance(indices, (list, tuple)):
+        axis = 0  # of several, where negative numbers count from the end
         for numbers in indices:
             is_mask = numbers is not None and numbers.dtype in (torch.bool, torch.uint8)
             if numbers is not None and not is_mask:

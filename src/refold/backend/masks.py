@@ -40,8 +40,9 @@ def plain_masks(module: torch.fx.GraphModule, strict: bool = False) -> int:
     if _has_attention(module):
         try:
             masks.run()
-        except Exception as error:  # tensors without a storage, above all
-            _log.info("refold: masks of attention are left as they are: %s", error)
+        except Exception as error:  # whatever it is, the graph computes the same
+            kind = type(error).__name__
+            _log.warning("refold: masks of attention stay as they are (%s: %s)", kind, error)
     return masks.changed
 
 
