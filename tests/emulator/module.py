@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar
 
 import torch
 
@@ -65,6 +66,23 @@ class Cuda:
     @staticmethod
     def current_stream(device: int) -> None:
         return None
+
+    class Generator:
+        """As PyTorch's of a GPU: a seed, and how many numbers were drawn."""
+
+        def __init__(self, seed: int = 0, offset: int = 0) -> None:
+            self.seed, self.offset = seed, offset
+
+        def initial_seed(self) -> int:
+            return self.seed
+
+        def get_offset(self) -> int:
+            return self.offset
+
+        def set_offset(self, offset: int) -> None:
+            self.offset = offset
+
+    default_generators: ClassVar = {-1: Generator()}
 
     class Event:
         def record(self, stream: None) -> None:

@@ -17,6 +17,7 @@ from torch._inductor.utils import BoxedBool
 from refold.backend import repro
 from refold.backend.accurate import Unmeasured, measured
 from refold.backend.arguments import Forward, as_called
+from refold.backend.dropped import Replaced, with_own_attention
 from refold.backend.graphs import (
     Derived,
     derive,
@@ -112,8 +113,9 @@ def chosen(
     tell_strides([tuple(m.stride()) if isinstance(m, torch.Tensor) else None for m in metas])
     laid = [_expressions(m) for m in metas]
     kept = Kept(
-        run, report, text=ours.text, held=held_by(module), strides=laid, aloud=options.report
-    )
+        run, report, text=ours.text, held=held_by(module), operators=ours.operators, strides=laid,
+        aloud=options.report,
+    )  # fmt: skip
     return kept, report, lasting
 
 
@@ -255,8 +257,11 @@ def _ours(asked: _Graph, flops: float, apart: bool) -> _Ours:
     """The whole graph where that gains by price, or else its parts that do and that are accurate;
     parts alone where CUDA graphs are made of it, which Inductor does, and between batches of
     products. Raises Declined."""
-    options, module, check, captured = asked.options, asked.module, asked.check, asked.captured
+    options, check, captured = asked.options, asked.check, asked.captured
     declined = Declined("it gains nothing by price")
+    # CUDA graphs would take PyTorch's calls anyway, which alone can draw there
+    own = Replaced(asked.module) if captured else with_own_attention(asked.module, options)
+    module = own.module
     try:
         if captured or apart:
             raise declined
@@ -264,12 +269,12 @@ def _ours(asked: _Graph, flops: float, apart: bool) -> _Ours:
         if derived.gains:
             text = derived.text()
             run = load(text, held_by(module))
-            checked = check.of(module, run)
+            checked = check.of(asked.module, run)
             left = derived.left() + opaque_flops(derived.plan, module.graph)
             facts = _facts([derived]) | {"ours": max(flops - left, 0.0), "text": text}
             if checked.good:
                 facts["error"] = checked.error
-                return _Ours(text, run, None, (), facts, checked.said)
+                return _Ours(text, run, None, own.operators, facts, checked.said)
             declined = Declined(checked.said)
     except Declined as why:
         declined = why  # as what it is: without a compiler the next process tries again
@@ -287,12 +292,13 @@ def _ours(asked: _Graph, flops: float, apart: bool) -> _Ours:
         parts.append(part)
         errors += [checked.error] if checked.error is not None else []
         words[checked.said] = None
-    if not parts:
+    if not parts and not own.operators:
         raise declined
     found, operators = mixed(module, parts)
-    own = sum(flops_of(p.graph.graph) - p.derived.left() for p in parts)
+    operators += own.operators
+    ours = own.flops + sum(flops_of(p.graph.graph) - p.derived.left() for p in parts)
     texts = "\n\n".join(o.text for o in operators)
-    facts = {"ours": min(max(own, 0.0), flops), "text": texts, "parts": len(parts)}
+    facts = {"ours": min(max(ours, 0.0), flops), "text": texts, "parts": len(parts)}
     facts["error"] = max(errors, default=None)
     facts = _facts([p.derived for p in parts]) | facts
     return _Ours(None, None, found, operators, facts, "".join(words))

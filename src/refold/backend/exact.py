@@ -22,15 +22,16 @@ Tensor = torch.Tensor
 
 def in_float64(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a call of attention, or of its gradient, gives of tensors of float64; None for other
-    calls, and where something is dropped out."""
+    calls, and where numbers would be drawn for it."""
     if target not in (_FORWARD, _BACKWARD):
         return None
     given = {a.name: a.default_value for a in target._schema.arguments}
     given |= {a.name: x for a, x in zip(target._schema.arguments, args, strict=False)}
     given |= kwargs
-    if given["dropout_p"] != 0.0:
-        return None
     q, k, v = given["query"], given["key"], given["value"]
+    drops = given["dropout_p"] != 0.0
+    if drops and (target is _FORWARD or q.device.type != "cuda"):
+        return None
     scale = given["scale"] if given["scale"] is not None else q.shape[-1] ** -0.5
     mask, causal = given["attn_bias"], given["is_causal"]
     if target is _FORWARD:
@@ -49,9 +50,11 @@ def in_float64(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     for few_q, few_k, few_v, few_mask in _few(q, k, v, mask):
         part = slice(start, start + len(few_q))
         weights = (_scores(few_q, few_k, few_mask, scale, causal) - sums[part]).exp()
+        kept = _kept(given, start, weights) if drops else 1.0
         of, start = gradient[part], part.stop
-        differs = weights * (of @ few_v.mT - (of * out[part]).sum(-1, keepdim=True))
-        found.append((differs @ few_k * scale, differs.mT @ few_q * scale, weights.mT @ of))
+        differs = weights * (of @ few_v.mT * kept - (of * out[part]).sum(-1, keepdim=True))
+        dropped = (weights * kept).mT
+        found.append((differs @ few_k * scale, differs.mT @ few_q * scale, dropped @ of))
     return *(_by_heads(x, q) for x in zip(*found, strict=True)), None
 
 
@@ -93,3 +96,13 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None, scale: float, causal: boo
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(later, -torch.inf)
     return scores
+
+
+def _kept(given: Mapping[str, Any], first: int, weights: Tensor) -> Tensor:
+    """What weights of some heads, from the first on, are multiplied by: as forward has drawn."""
+    probability, size = given["dropout_p"], weights.shape[1:].numel()
+    numbers = torch.empty(weights.shape, dtype=torch.float32, device=weights.device)
+    state = int(given["philox_seed"]), int(given["philox_offset"]) + first * size
+    _aten._fill_mem_eff_dropout_mask_(numbers, probability, *state)
+    kept: Tensor = (numbers > probability) / (1.0 - probability)
+    return kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,7 @@ def derive(graph: torch.fx.Graph, options: BackendOptions) -> Derived:
         raise Declined(f"it cannot be read: {error}") from error
     place = captured.device
     assert place is not None
-    name = options.target or _target_of(place)
+    name = options.target or target_at(place)
     target, device = target_for(name, options.float32)
     if target.device != place.type:
         raise Declined(f"its tensors are on {place}, the target is {target.name}")
@@ -128,7 +128,12 @@ def _calls(*names: str) -> list[Any]:
 
 def flops_of(graph: torch.fx.Graph) -> float:
     """FLOPs of a graph's products, convolutions and attention."""
-    return sum(_flops(n) for n in graph.nodes)
+    return flops_of_calls(graph.nodes)
+
+
+def flops_of_calls(nodes: Iterable[torch.fx.Node]) -> float:
+    """The same of some of its calls."""
+    return sum(map(_flops, nodes))
 
 
 def opaque_flops(plan: Plan, graph: torch.fx.Graph) -> float:
@@ -172,7 +177,8 @@ def sizes_of(values: Sequence[Any]) -> list[int]:
     return [size_of(v) for v in values]
 
 
-def _target_of(place: torch.device) -> str:
+def target_at(place: torch.device) -> str:
+    """The target for tensors on a device. Raises Declined where there is none."""
     if place.type == "cpu":
         return "cpu"
     if place.type != "cuda":

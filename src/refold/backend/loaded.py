@@ -82,13 +82,14 @@ def compile_ahead(operators: Iterable[Operator]) -> None:
 @dataclass(frozen=True)
 class Operator:
     """A part of a graph as an operator `refold::name`. signature: of its schema. results: how many
-    tensors it gives. captured: see `load`."""
+    tensors it gives. captured: see `load`. draws: whether it draws random numbers."""
 
     name: str
     signature: str
     results: int
     text: str
     captured: bool = False
+    draws: bool = False
 
 
 _library: Any = torch.library.Library("refold", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -100,7 +101,8 @@ def define(operator: Operator) -> Any:
     """The operator, which is made if it is not there. Raises Unbuilt."""
     if operator.name not in _defined:
         call = load(operator.text, captured=operator.captured)
-        _library.define(f"{operator.name}{operator.signature}")
+        tags = (torch.Tag.nondeterministic_seeded,) if operator.draws else ()
+        _library.define(f"{operator.name}{operator.signature}", tags=tags)
         run = _real(call, operator.results)
         _library.impl(operator.name, run, "CompositeExplicitAutograd")
         _defined.add(operator.name)

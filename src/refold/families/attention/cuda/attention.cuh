@@ -10,8 +10,12 @@ struct AttentionBody {
   rf_watch::Look look = rf_watch::take_look();  // see look.h
   static constexpr bool kMasked = false, kCausal = false;
   static constexpr bool kFilled = false;  // a mask that is not zero stands in a score's place, and is not added
+  // weights are dropped: with which probability, and what those that are kept are multiplied by
+  static constexpr bool kDropped = false;
+  static constexpr float kDropProbability = 0.0f, kKeptScale = 1.0f;
   static constexpr int kPanels = 1;  // of 64 features, 1 or 2
   static constexpr long kPlaces = 1;  // sums are stored for a multiple of so many queries
+  Drawn drawn() const { return {}; }
   float* sums() const { return nullptr; }
   float* destination() const { return nullptr; }
   static RF_FN float unseen() { return 0.0f; }  // what a query gets that sees no key
@@ -27,6 +31,24 @@ inline int attention_warpgroups(long heads, long queries, int panels, int proces
   return 100 * waves(3) <= 115 * waves(2) ? 3 : 2;
 }
 
+// Of which weights are kept; 0 for a body that drops none.
+template <class Body> size_t kept_bytes(long heads, long queries, long keys) {
+  return Body::kDropped ? static_cast<size_t>(heads * queries * blocks_of(keys, kAttentionKeys)) * sizeof(uint64_t) : 0;
+}
+
+// Draws which weights are kept to `kept`, for a body that drops some.
+template <class Body> Error draw(const Body& body, Attention& a, void* kept, cudaStream_t stream) {
+  if constexpr (Body::kDropped) {
+    auto* words = static_cast<uint64_t*>(kept);
+    a.kept = words;
+    unsigned grid;
+    RF_TRY(grid_of(blocks_of(a.batches * a.heads * a.queries * a.tiles_of_head(), 256), grid));
+    return launch(draw_attention, grid, 256, 0, stream, LaunchMode::overlapping, "drawing what attention drops", a,
+                  body.drawn(), Body::kDropProbability, words);
+  }
+  return nullptr;
+}
+
 struct AttentionBytes {
   size_t tiles, all;
   AttentionBytes(long heads, long keys, int panels) {
@@ -37,9 +59,10 @@ struct AttentionBytes {
 };
 
 template <class Body>
-Error attention_workspace_size(WorkspaceSize& size, long batches, long, long keys, long heads, long, long, long,
+Error attention_workspace_size(WorkspaceSize& size, long batches, long queries, long keys, long heads, long, long, long,
                                long) {
   size.scratch = AttentionBytes(batches * heads, keys, Body::kPanels).all;
+  size.scratch += kept_bytes<Body>(batches * heads, queries, keys);
   return nullptr;
 }
 
@@ -82,10 +105,11 @@ Error attention(const Body& body, Tokens q, Tokens k, Tokens v, const float* mas
   const AttentionBytes bytes(batches * heads, keys, Body::kPanels);
   auto* tiles = static_cast<unsigned char*>(work.scratch);
   auto* unscale = reinterpret_cast<float2*>(tiles + bytes.tiles);
-  const Attention a{q, k, v, mask, body.destination(), batches, int(queries), int(keys), int(heads), int(width),
+  Attention a{q, k, v, mask, body.destination(), batches, int(queries), int(keys), int(heads), int(width),
                     mask_batch, mask_head, mask_query, tiles, unscale, width % 4 == 0 && q.is_aligned() && k.is_aligned() && v.is_aligned(),
                     body.sums(), int(blocks_of(queries, Body::kPlaces) * Body::kPlaces),
-                    float(restored(blocks_of(width, 16)) * Body::kScale * (Body::kMasked ? 1.0 : 1.4426950408889634))};
+                    float(restored(blocks_of(width, 16)) * Body::kScale * (Body::kMasked ? 1.0 : 1.4426950408889634)), nullptr};
+  RF_TRY(draw(body, a, tiles + bytes.all, stream));
   return split_and_launch<Body::kPanels>(body, a, tiles, unscale, stream);
 }
 

@@ -28,6 +28,7 @@ template <class Body>
 Error attention_gradient_workspace_size(WorkspaceSize& size, long batches, long queries, long keys, long heads, long, long,
                                         long, long, long) {
   size.scratch = GradientBytes(batches * heads, queries, keys, Body::kPanels).all;
+  size.scratch += kept_bytes<Body>(batches * heads, queries, keys);
   return nullptr;
 }
 
@@ -71,6 +72,7 @@ Error attention_gradient(const Body& body, Tokens gradient, Tokens q, Tokens k, 
   a.pairs = static_cast<unsigned char*>(work.scratch);
   a.pair_unscale = reinterpret_cast<float2*>(a.pairs + bytes.pairs);
   a.row_facts = reinterpret_cast<float2*>(a.pairs + bytes.pairs + bytes.unscale);
+  RF_TRY(draw(body, a, a.pairs + bytes.all, stream));
   Device device;
   RF_TRY(current_device(device));
   unsigned grid;

@@ -14,7 +14,7 @@ struct WeightAndDifference {
   float p, d;
 };
 
-// The weight of a key for a query, and what the score's gradient is, but for the scale.
+// The weight of a key for a query, as values are multiplied by it, and what the score's gradient is, but for the scale.
 template <class Body> RF_FN WeightAndDifference plain_weight(const AttentionGradient& a, long batch, int query, int key, int head) {
   if (Body::kCausal && key > query) return {};
   const float2 facts = a.facts_of(batch, head)[query];
@@ -24,7 +24,8 @@ template <class Body> RF_FN WeightAndDifference plain_weight(const AttentionGrad
 #pragma unroll 1
   for (int i = 0; i < a.width; i++) dot = fmaf(g[i], v[i], dot);
   const float p = exp(score - facts.x);
-  return {p, p * (dot - facts.y)};
+  const float kept = !Body::kDropped || is_kept(a, batch, head, query, key) ? Body::kKeptScale : 0.0f;
+  return {p * kept, p * (dot * kept - facts.y)};
 }
 
 // The rows first, first + step, ... up to last.

@@ -61,9 +61,10 @@ template <class S, class Body> struct GradientRows {
   }
 
   // Scores become weights, 2^-shift times as large. factor: what undoes their scaling. facts: of the thread's rows, or
-  // where they lie for the tile's columns. kept: as in attention_sm90.cuh.
+  // where they lie for the tile's columns. kept: as in attention_sm90.cuh. drawn: of bodies that drop, which weights are
+  // kept; the others become negative, since all are asked for once more.
   RF_FN void weigh(float (&scores)[32], float factor, const float2 (&rows)[2], uint32_t columns, const float (&mask)[32],
-                   unsigned kept, float (&shift)[2]) const {
+                   unsigned kept, unsigned drawn, float (&shift)[2]) const {
     float most[2] = {-infinity(), -infinity()};
 #pragma unroll
     for (int j = 0; j < 8; j++) {
@@ -87,7 +88,10 @@ template <class S, class Body> struct GradientRows {
       shift[h] = most[h] == -infinity() ? 0.0f : ::ceilf(most[h] * kLog2E) - kNumerators;
     }
 #pragma unroll
-    for (int i = 0; i < 32; i++) scores[i] = exp2_approximate(fmaf(scores[i], kLog2E, -shift[i / 2 % 2]));
+    for (int i = 0; i < 32; i++) {
+      scores[i] = exp2_approximate(fmaf(scores[i], kLog2E, -shift[i / 2 % 2]));
+      if (Body::kDropped && !(drawn >> i & 1)) scores[i] = -scores[i];
+    }
   }
 
   // The weights' gradient, with what undoes its scaling, becomes d, 2^e times as large for each row; undo: 2^-e.
@@ -102,7 +106,8 @@ template <class S, class Body> struct GradientRows {
       for (int e = 0; e < 4; e++) {
         const int i = 4 * j + e;
         const float fact = S::kOfQueries ? rows[e / 2].y : e % 2 ? two.w : two.y;
-        gradient[i] = weights[i] * fmaf(gradient[i], factor, -fact);
+        if (Body::kDropped && weights[i] < 0.0f) gradient[i] = 0.0f;
+        gradient[i] = ::fabsf(weights[i]) * fmaf(gradient[i], factor, -fact);
         most[e / 2] = maximum(most[e / 2], ::fabsf(gradient[i]));
       }
     }
@@ -149,7 +154,7 @@ template <class S, class Body> struct GradientRows {
   // warpgroup's tile and this one. The units are given back through their mbarriers.
   RF_FN void multiply(uint32_t own, uint32_t first, uint32_t second, float score_scale, float restored_features,
                       float2 own_unscale, float2 unscale, const float2 (&rows)[2], uint32_t columns,
-                      const float (&mask)[32], unsigned kept,
+                      const float (&mask)[32], unsigned kept, unsigned drawn,
                       uint32_t second_full, int parity, uint32_t second_empty) {
     float scores[32], gradient[32];
 #pragma unroll
@@ -166,18 +171,27 @@ template <class S, class Body> struct GradientRows {
     wgmma_wait_group<S::kOfFirst ? 1 : 0>();
     settle(scores);
     float shift[2], up[2];
-    weigh(scores, own_unscale.x * unscale.x * score_scale, rows, columns, mask, kept, shift);
+    weigh(scores, own_unscale.x * unscale.x * score_scale, rows, columns, mask, kept, drawn, shift);
     up[0] = exp2_approximate(shift[0]), up[1] = exp2_approximate(shift[1]);
     if constexpr (S::kOfValues) {
-      split_fragments(scores, hi, lo);
-      add(of_values, second, {up[0] * unscale.y * kRestored, up[1] * unscale.y * kRestored});
+      if constexpr (Body::kDropped) {
+        float dropped[32];
+#pragma unroll
+        for (int i = 0; i < 32; i++) dropped[i] = maximum(scores[i], 0.0f);
+        split_fragments(dropped, hi, lo);
+      } else {
+        split_fragments(scores, hi, lo);
+      }
+      const float by = unscale.y * (kRestored * Body::kKeptScale);
+      add(of_values, second, {up[0] * by, up[1] * by});
     }
     wgmma_wait_group<0>();
     settle(gradient);
     if (threadIdx.x % 32 == 0) mbarrier_arrive(second_empty);
     if constexpr (S::kOfFirst) {
       float undo[2];
-      differ(gradient, own_unscale.y * unscale.y * restored_features, scores, rows, columns, undo);
+      const float factor = own_unscale.y * unscale.y * restored_features * Body::kKeptScale;
+      differ(gradient, factor, scores, rows, columns, undo);
       split_fragments(gradient, hi, lo);
       const float by = unscale.x * kRestored;
       add(of_first, first, {by * up[0] * undo[0], by * up[1] * undo[1]});
@@ -312,10 +326,13 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       const bool bounded = (S::kOfQueries && first_column + kAttentionKeys > a.keys) ||
                            (Body::kCausal && (S::kOfQueries ? first_column + 63 > first : first_column < first + 63));
       const unsigned kept = bounded ? kept_weights<S, Body>(a.keys, row, first_column) : ~0u;
+      unsigned drawn = ~0u;
+      if constexpr (Body::kDropped)
+        drawn = S::kOfQueries ? kept_of_queries(a, batch, head, row, t) : kept_of_keys(a, batch, head, row, first_column);
       constexpr int kUnit = kDescriptorUnits<S::kUnitBytes>;
       held.multiply(own, units + unit * kUnit, units + next * kUnit, a.score_scale, a.restored_features,
                     own_unscale, a.pair_unscale[from + t], facts,
-                    shared_address(shared.facts[unit]), mask, kept, full + kMbarrierBytes * next, (u + 1) / S::kUnits & 1,
+                    shared_address(shared.facts[unit]), mask, kept, drawn, full + kMbarrierBytes * next, (u + 1) / S::kUnits & 1,
                     empty + kMbarrierBytes * next);
     } else {
       mbarrier_wait(full + kMbarrierBytes * next, (u + 1) / S::kUnits & 1);  // else it might be given back twice

@@ -5,7 +5,7 @@
 //
 // Registers of a lane: of 32 keys at a time one key's score, then every 32nd feature of the result.
 #pragma once
-#include "attention_tiles.cuh"
+#include "attention_draws.cuh"
 
 namespace rf {
 
@@ -49,7 +49,8 @@ RF_FN void plain_attention(const Attention& a, long batch, int head, int first, 
       for (int i = 0; i < 2 * Panels; i++) sums[i] *= again;
 #pragma unroll 1
       for (int j = 0; j < 32 && first_key + j < keys; j++) {
-        const float weight = __shfl_sync(kFullMask, p, j);
+        float weight = __shfl_sync(kFullMask, p, j);
+        if (Body::kDropped && !is_kept(a, batch, head, query, first_key + j)) weight = 0.0f;
         const float* v = a.v.at(batch, first_key + j, head);
 #pragma unroll
         for (int i = 0; i < 2 * Panels; i++)
@@ -64,7 +65,7 @@ RF_FN void plain_attention(const Attention& a, long batch, int head, int first, 
     float* out = a.out + a.query_at(batch, query, head);
 #pragma unroll
     for (int i = 0; i < 2 * Panels; i++)
-      if (lane + 32 * i < a.width) out[lane + 32 * i] = total == 0.0f ? Body::unseen() : sums[i] / total;
+      if (lane + 32 * i < a.width) out[lane + 32 * i] = total == 0.0f ? Body::unseen() : sums[i] * Body::kKeptScale / total;
   }
 }
 

@@ -93,10 +93,11 @@ template <class S> struct AttentionRows {
   // Scores become numerators, and the sums so far are scaled by `again` to go with them.
   // unscale: of the two queries, with that of the keys and a.score_scale, log2(e) included where there is no mask; then
   // `mask` has what is added to each score, in the units of exp.
-  // Bounded: some scores do not count, those whose bit of `kept` is not set.
+  // Bounded: some scores do not count, those whose bit of `kept` is not set. drawn: of bodies that drop, which weights
+  // values are multiplied by; softmax divides by the sum of all.
   template <class Body, bool Bounded>
   RF_FN void weigh(float (&scores)[32], const float (&unscale)[2], const float (&mask)[32], unsigned kept,
-                   float (&again)[2]) {
+                   unsigned drawn, float (&again)[2]) {
     float now[2] = {-infinity(), -infinity()};
 #pragma unroll
     for (int i = 0; i < 32; i++) {
@@ -126,6 +127,7 @@ template <class S> struct AttentionRows {
       else x = !Bounded || kept >> i & 1 ? fmaf(scores[i], unscale[h], from[h]) : -infinity();
       scores[i] = exp2_approximate(x);
       total[h] += scores[i];
+      if (Body::kDropped && !(drawn >> i & 1)) scores[i] = 0.0f;
     }
     split_fragments(scores, hi, lo);
   }
@@ -162,7 +164,7 @@ template <class S> struct AttentionRows {
     for (int h = 0; h < 2; h++) {
       total[h] += __shfl_xor_sync(kFullMask, total[h], 1);
       total[h] += __shfl_xor_sync(kFullMask, total[h], 2);
-      const float factor = total[h] == 0.0f ? Body::unseen() : 1.0f / (total[h] * kUnscaleNumerators);
+      const float factor = total[h] == 0.0f ? Body::unseen() : Body::kKeptScale / (total[h] * kUnscaleNumerators);
       const int query = first + lane / 4 + 8 * h;
       if (lane % 4 == 0 && a.sums != nullptr) {
         const float log2_sum = ::log2f(total[h]) - kNumerators;
@@ -272,12 +274,14 @@ __global__ void __launch_bounds__(S::kThreads, 1)
           mask[i] = query < a.queries && key < a.keys ? a.mask_row(batch, head, query)[key] : 0.0f;
         }
       }
+      unsigned drawn = ~0u;
+      if constexpr (Body::kDropped) drawn = kept_of_queries(a, batch, head, first + row, t);
       rows.multiply(scores, queries, keys);
       // all scores count but those of the last keys and of later ones
       if (first_key + kAttentionKeys > a.keys || (Body::kCausal && first_key + kAttentionKeys > first))
-        rows.template weigh<Body, true>(scores, both, mask, kept_scores<Body>(a.keys, first + row, first_key), again);
+        rows.template weigh<Body, true>(scores, both, mask, kept_scores<Body>(a.keys, first + row, first_key), drawn, again);
       else
-        rows.template weigh<Body, false>(scores, both, mask, ~0u, again);
+        rows.template weigh<Body, false>(scores, both, mask, ~0u, drawn, again);
       rows.add(keys + 2 * S::kPanels * AttentionRows<S>::kPanel, undo.y * (kUnscaleNumerators * kRestored), again);
     }
     if (lane == 0) mbarrier_arrive(empty + kMbarrierBytes * stage);

@@ -66,6 +66,7 @@ struct Attention {
   float* sums;   // null, or [batches, heads, places]: for each query the logarithm of the sum that its softmax divides by
   int places;    // the queries and perhaps more, fewer than 64: infinity
   float score_scale;  // what the products of queries and keys are multiplied by, see `restored`
+  const uint64_t* kept;  // of bodies that drop: see attention_draws.cuh
   RF_FN int tiles_of_head() const { return (keys + kAttentionKeys - 1) / kAttentionKeys; }
   RF_FN long query_at(long batch, int query, int head) const { return ((batch * queries + query) * heads + head) * width; }
   RF_FN long key_at(long batch, int key, int head) const { return ((batch * keys + key) * heads + head) * width; }
