@@ -532,6 +532,7 @@ static uint64_t block_digest(const Content& c, uint64_t b) {
 // Entries: what dictionaries hold, and the tags by which CPython tells that one, or a type, was written to.
 #ifndef __CUDACC_RTC__
 #include <cstdint>
+#include <cstring>
 
 
 namespace rf_watch {
@@ -556,6 +557,44 @@ static bool same_entries(PyObject* row) {
     PyObject* wanted = PyTuple_GET_ITEM(row, i + 1);
     PyObject* value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(row, i));
     if (value != (wanted == dict ? nullptr : wanted)) return false;
+  }
+  return true;
+}
+
+// --- values: Python takes 1, True and 1.0 for equal, and 0.0 and -0.0; who computes with them does not ---
+static bool alike(PyObject* held, PyObject* copy) {
+  if (held == copy) return true;
+  PyTypeObject* type = Py_TYPE(held);
+  if (type != Py_TYPE(copy)) return false;
+  if (type == &PyFloat_Type) return memcmp(&PyFloat_AS_DOUBLE(held), &PyFloat_AS_DOUBLE(copy), sizeof(double)) == 0;
+  if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBytes_Type)
+    return PyObject_RichCompareBool(held, copy, Py_EQ) == 1;
+  if (!PyTuple_Check(held) || PyTuple_GET_SIZE(held) != PyTuple_GET_SIZE(copy)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(held); i++)
+    if (!alike(PyTuple_GET_ITEM(held, i), PyTuple_GET_ITEM(copy, i))) return false;
+  return true;
+}
+// Of a list or a dict and its copy: the same values in the same order. Others tell by themselves what they equal.
+static bool same_values(PyObject* held, PyObject* copy) {
+  if (PyList_Check(held) && PyList_Check(copy)) {
+    if (PyList_GET_SIZE(held) != PyList_GET_SIZE(copy)) return false;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(held); i++)
+      if (!alike(PyList_GET_ITEM(held, i), PyList_GET_ITEM(copy, i))) return false;
+    return true;
+  }
+  const bool dicts = PyDict_Check(held) && PyDict_Check(copy);
+  // an ordered one has its order in a place of its own, which it compares itself
+  if ((!dicts || PyODict_Check(held)) && PyObject_RichCompareBool(held, copy, Py_EQ) != 1) return false;
+  if (!dicts) return true;
+  if (PyDict_GET_SIZE(held) != PyDict_GET_SIZE(copy)) return false;
+  Py_ssize_t at = 0, there = 0;
+  PyObject *key, *value, *name, *wanted;
+  while (PyDict_Next(copy, &there, &name, &wanted)) {
+    if (PyODict_Check(held))
+      value = PyDict_GetItemWithError(held, name);
+    else if (!PyDict_Next(held, &at, &key, &value) || !alike(key, name))
+      return false;
+    if (value == nullptr || !alike(value, wanted)) return false;
   }
   return true;
 }
@@ -619,7 +658,7 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
 //             every call, and `blocks` KiB more of one of them, each at its time (the audit)
 //   cells     cell, value, ...: a closure's cell holds the value; or function, (code, defaults, defaults of keywords)
-//   equal     object, copy, ...: a list, dict, set or array equals its copy
+//   equal     object, copy, ...: a list or dict is its copy in values, classes and order; others equal theirs
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #ifndef __CUDACC_RTC__
@@ -792,9 +831,9 @@ static Change changed(PyObject* const* given, const Memory& m) {
     if (rf_address(t.tensor) != t.address) return kTensor;
   }
   for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(equal); i += 2) {
-    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(equal, i), PyTuple_GET_ITEM(equal, i + 1), Py_EQ);
-    PyErr_Clear();  // what cannot be compared, as tensors, is not what it was
-    if (same != 1) return kEqual;
+    const bool same = same_values(PyTuple_GET_ITEM(equal, i), PyTuple_GET_ITEM(equal, i + 1));
+    PyErr_Clear();  // what cannot be compared is not what it was
+    if (!same) return kEqual;
   }
   for (uint64_t i = 0; i < h.contents; i++) {  // last: memory of a tensor that moved may be gone
     const Content& c = m.contents()[i];
@@ -5332,7 +5371,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_8dd268d89a15"
+_REFOLD_NAME = "refold_sm_90_79b1996e3be8"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -6232,11 +6271,35 @@ def _refold_equal(held: Any, then: Any) -> bool:
     """Does something hold what it held then?"""
     if isinstance(held, types.CellType):
         return _refold_content(held) is then
-    held = _RefoldSeen(held) if isinstance(held, types.FunctionType) else held
-    try:
+    if isinstance(held, (types.FunctionType, _RefoldSeen)):
+        held = held if isinstance(held, _RefoldSeen) else _RefoldSeen(held)
         return bool(held == then)
-    except Exception:  # of other tensors, for example, nobody can say so
+    return _refold_alike(held, then)
+
+
+def _refold_alike(held: Any, then: Any) -> bool:
+    """Are two values the same to whoever computes with them? Python takes 1, True and 1.0 for
+    equal, 0.0 and -0.0, and dicts in any order. Of others than plain values and what is made of
+    them: are they one?"""
+    if held is then:
+        return True
+    both = (dict, list, set)
+    kind = next((k for k in both if isinstance(held, k) and isinstance(then, k)), None)
+    if kind is None and type(held) is not type(then):
         return False
+    if kind is not None:
+        held, then = _refold_own(held), _refold_own(then)
+        if kind is set:
+            kinds = [sorted(map(_refold_named, s)) for s in (held, then)]
+            return bool(held == then) and kinds[0] == kinds[1]
+        if kind is dict:
+            held, then = list(held.items()), list(then.items())
+    elif _refold_is_number(held) or type(held) is torch.device:  # their texts say all
+        plain = type(held) in (int, str, bytes)
+        return bool(held == then) if plain else repr(held) == repr(then)
+    elif not isinstance(held, tuple):
+        return type(held) is types.CodeType and bool(held == then)
+    return len(held) == len(then) and all(map(_refold_alike, held, then))
 
 
 def _refold_home_of(kind: Any) -> str:
@@ -6438,10 +6501,13 @@ class _RefoldSeen:
             return data, getattr(value, "shape", None)
         if isinstance(value, dict):
             return {k: dict.get(value, k) for k in self.names}
+        if isinstance(value, (set, types.MappingProxyType)) or _refold_is_deque(value):
+            own = _refold_own(value)
+            return list(own) if _refold_is_deque(value) else own
         return _refold_counted(value, self.names)
 
     def __eq__(self, other: object) -> bool:
-        return bool(self.now() == other)
+        return _refold_alike(self.now(), other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -6467,10 +6533,13 @@ def _refold_containers(
     own: Any
     if isinstance(value, tuple):
         inner = value
-    elif isinstance(value, (dict, types.MappingProxyType)):
+    elif isinstance(value, dict):
         pair, inner = (value, own := _refold_own(value)), own.values()
-    elif isinstance(value, (list, set)) or _refold_is_deque(value):
+    elif isinstance(value, list):
         pair, inner = (value, own := _refold_own(value)), own
+    elif isinstance(value, (set, types.MappingProxyType)) or _refold_is_deque(value):
+        seen = _RefoldSeen(value)
+        pair, inner = (seen, own := seen.now()), own.values() if isinstance(own, dict) else own
     elif isinstance(value, functools.partial):
         inner = (value.func, value.args, value.keywords)
     elif isinstance(value, types.MethodType):
@@ -6968,7 +7037,8 @@ def _refold_same(a: Any, b: Any) -> bool:
     if a is b:
         return True
     setting = None if a is _refold_absent else _refold_setting(a)
-    return setting is not None and type(a) is type(b) and setting == _refold_setting(b)
+    same = setting is not None and type(a) is type(b)
+    return same and _refold_alike(setting, _refold_setting(b))
 
 
 def _refold_reach_difference(then: _RefoldReached) -> str | None:
@@ -7189,7 +7259,7 @@ def _refold_difference(
             held_now = getattr(module, name, None)
             value = _refold_setting(held_now, names=reached.counted, places=places)
             known = value is not None or held_now is None  # nothing is said of a tensor
-            if not known or type(value) is not type(setting) or value != setting:
+            if not known or not _refold_alike(value, setting):
                 return f"the setting {name} of {words} has changed"
         had = {*settings, *others.get(path, ())}
         for name in _refold_gained(module, had, path, assigned, reached):
@@ -7200,7 +7270,7 @@ def _refold_difference(
             return f"{' and '.join(paths)} are no longer one parameter"
     found_numbers = _refold_plain_globals(reached)
     for name, setting in numbers.items():
-        if name in found_numbers and found_numbers[name] != setting:
+        if name in found_numbers and not _refold_alike(found_numbers[name], setting):
             return f"the global {name} has changed"
     return _refold_reach_difference(reached)
 

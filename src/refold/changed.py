@@ -18,6 +18,7 @@ from refold.runtime.reach import (
     _RefoldReached,
 )
 from refold.runtime.settings import (
+    _refold_alike,
     _refold_equal,
     _refold_is_plain,
     _refold_places,
@@ -89,7 +90,7 @@ def _settings(model: torch.nn.Module, file: Any, reached: _RefoldReached) -> lis
         for name in names:
             value = getattr(part, name, None)
             found = _refold_setting(value, names=reached.counted, places=places)
-            same = name in settings and found == settings[name]
+            same = name in settings and _refold_alike(found, settings[name])
             unlike = not same or (found is None and value is not None)
             now += [(path, name, found)] if unlike else []
     return now + [getattr(inside.get(path), "training", None) for path, *_ in file.modules]

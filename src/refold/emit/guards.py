@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 
@@ -154,7 +155,7 @@ def default_refusals(module: torch.nn.Module, captured: Captured) -> list[Refusa
         test = f"{p.name} is not {_default_text(p)}"
         if _refold_is_plain(p.default) and not isinstance(p.default, (bool, type(None))):
             kind = type(p.default).__name__
-            test = f"type({p.name}) is not {kind} or {p.name} != {p.default!r}"
+            test = f"type({p.name}) is not {kind} or {_unlike(p.name, p.default)}"
         refusals.append((test, f'"{p.name} is not its default"'))
     return refusals
 
@@ -234,11 +235,19 @@ def _value_refusal(argument: Argument) -> Refusal:
     kind, value = type(argument.value).__name__, plain_text(argument.value)
     if isinstance(argument.value, (torch.dtype, torch.device)):
         kind = f"torch.{kind}"
-    test = f"type({argument.path}) is not {kind} or {argument.path} != {value}"
+    test = f"type({argument.path}) is not {kind} or {_unlike(argument.path, argument.value)}"
     if argument.value is None or isinstance(argument.value, bool):
         test = f"{argument.path} is not {value}"
     made_for = f"{_quoted(value)}, the value that the kernels were made for"
     return test, f'"{_quoted(argument.path)} is not {made_for}"'
+
+
+def _unlike(path: str, value: Any) -> str:
+    """Text of the condition that what is read at `path`, of a plain value's class, is another one.
+    Python takes 0.0 and -0.0 for equal, and (1,) and (1.0,)."""
+    if type(value) is tuple or value == 0.0 or value != value:
+        return f"repr({path}) != {literal(repr(value))}"
+    return f"{path} != {plain_text(value)}"
 
 
 def _quoted(text: str) -> str:

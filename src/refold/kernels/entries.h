@@ -2,6 +2,7 @@
 #pragma once
 #ifndef __CUDACC_RTC__
 #include <cstdint>
+#include <cstring>
 
 #include "call.h"
 
@@ -27,6 +28,44 @@ static bool same_entries(PyObject* row) {
     PyObject* wanted = PyTuple_GET_ITEM(row, i + 1);
     PyObject* value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(row, i));
     if (value != (wanted == dict ? nullptr : wanted)) return false;
+  }
+  return true;
+}
+
+// --- values: Python takes 1, True and 1.0 for equal, and 0.0 and -0.0; who computes with them does not ---
+static bool alike(PyObject* held, PyObject* copy) {
+  if (held == copy) return true;
+  PyTypeObject* type = Py_TYPE(held);
+  if (type != Py_TYPE(copy)) return false;
+  if (type == &PyFloat_Type) return memcmp(&PyFloat_AS_DOUBLE(held), &PyFloat_AS_DOUBLE(copy), sizeof(double)) == 0;
+  if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBytes_Type)
+    return PyObject_RichCompareBool(held, copy, Py_EQ) == 1;
+  if (!PyTuple_Check(held) || PyTuple_GET_SIZE(held) != PyTuple_GET_SIZE(copy)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(held); i++)
+    if (!alike(PyTuple_GET_ITEM(held, i), PyTuple_GET_ITEM(copy, i))) return false;
+  return true;
+}
+// Of a list or a dict and its copy: the same values in the same order. Others tell by themselves what they equal.
+static bool same_values(PyObject* held, PyObject* copy) {
+  if (PyList_Check(held) && PyList_Check(copy)) {
+    if (PyList_GET_SIZE(held) != PyList_GET_SIZE(copy)) return false;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(held); i++)
+      if (!alike(PyList_GET_ITEM(held, i), PyList_GET_ITEM(copy, i))) return false;
+    return true;
+  }
+  const bool dicts = PyDict_Check(held) && PyDict_Check(copy);
+  // an ordered one has its order in a place of its own, which it compares itself
+  if ((!dicts || PyODict_Check(held)) && PyObject_RichCompareBool(held, copy, Py_EQ) != 1) return false;
+  if (!dicts) return true;
+  if (PyDict_GET_SIZE(held) != PyDict_GET_SIZE(copy)) return false;
+  Py_ssize_t at = 0, there = 0;
+  PyObject *key, *value, *name, *wanted;
+  while (PyDict_Next(copy, &there, &name, &wanted)) {
+    if (PyODict_Check(held))
+      value = PyDict_GetItemWithError(held, name);
+    else if (!PyDict_Next(held, &at, &key, &value) || !alike(key, name))
+      return false;
+    if (value == nullptr || !alike(value, wanted)) return false;
   }
   return true;
 }

@@ -17,7 +17,7 @@
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
 //             every call, and `blocks` KiB more of one of them, each at its time (the audit)
 //   cells     cell, value, ...: a closure's cell holds the value; or function, (code, defaults, defaults of keywords)
-//   equal     object, copy, ...: a list, dict, set or array equals its copy
+//   equal     object, copy, ...: a list or dict is its copy in values, classes and order; others equal theirs
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #pragma once
@@ -195,9 +195,9 @@ static Change changed(PyObject* const* given, const Memory& m) {
     if (rf_address(t.tensor) != t.address) return kTensor;
   }
   for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(equal); i += 2) {
-    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(equal, i), PyTuple_GET_ITEM(equal, i + 1), Py_EQ);
-    PyErr_Clear();  // what cannot be compared, as tensors, is not what it was
-    if (same != 1) return kEqual;
+    const bool same = same_values(PyTuple_GET_ITEM(equal, i), PyTuple_GET_ITEM(equal, i + 1));
+    PyErr_Clear();  // what cannot be compared is not what it was
+    if (!same) return kEqual;
   }
   for (uint64_t i = 0; i < h.contents; i++) {  // last: memory of a tensor that moved may be gone
     const Content& c = m.contents()[i];

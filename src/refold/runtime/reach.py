@@ -24,6 +24,7 @@ from refold.runtime.met import (
     _RefoldCode,
 )
 from refold.runtime.settings import (
+    _refold_alike,
     _refold_containers,
     _refold_equal,
     _refold_is_number,
@@ -311,7 +312,8 @@ def _refold_same(a: Any, b: Any) -> bool:
     if a is b:
         return True
     setting = None if a is _refold_absent else _refold_setting(a)
-    return setting is not None and type(a) is type(b) and setting == _refold_setting(b)
+    same = setting is not None and type(a) is type(b)
+    return same and _refold_alike(setting, _refold_setting(b))
 
 
 def _refold_reach_difference(then: _RefoldReached) -> str | None:

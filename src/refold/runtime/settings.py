@@ -58,11 +58,35 @@ def _refold_equal(held: Any, then: Any) -> bool:
     """Does something hold what it held then?"""
     if isinstance(held, types.CellType):
         return _refold_content(held) is then
-    held = _RefoldSeen(held) if isinstance(held, types.FunctionType) else held
-    try:
+    if isinstance(held, (types.FunctionType, _RefoldSeen)):
+        held = held if isinstance(held, _RefoldSeen) else _RefoldSeen(held)
         return bool(held == then)
-    except Exception:  # of other tensors, for example, nobody can say so
+    return _refold_alike(held, then)
+
+
+def _refold_alike(held: Any, then: Any) -> bool:
+    """Are two values the same to whoever computes with them? Python takes 1, True and 1.0 for
+    equal, 0.0 and -0.0, and dicts in any order. Of others than plain values and what is made of
+    them: are they one?"""
+    if held is then:
+        return True
+    both = (dict, list, set)
+    kind = next((k for k in both if isinstance(held, k) and isinstance(then, k)), None)
+    if kind is None and type(held) is not type(then):
         return False
+    if kind is not None:
+        held, then = _refold_own(held), _refold_own(then)
+        if kind is set:
+            kinds = [sorted(map(_refold_named, s)) for s in (held, then)]
+            return bool(held == then) and kinds[0] == kinds[1]
+        if kind is dict:
+            held, then = list(held.items()), list(then.items())
+    elif _refold_is_number(held) or type(held) is torch.device:  # their texts say all
+        plain = type(held) in (int, str, bytes)
+        return bool(held == then) if plain else repr(held) == repr(then)
+    elif not isinstance(held, tuple):
+        return type(held) is types.CodeType and bool(held == then)
+    return len(held) == len(then) and all(map(_refold_alike, held, then))
 
 
 def _refold_home_of(kind: Any) -> str:
@@ -264,10 +288,13 @@ class _RefoldSeen:
             return data, getattr(value, "shape", None)
         if isinstance(value, dict):
             return {k: dict.get(value, k) for k in self.names}
+        if isinstance(value, (set, types.MappingProxyType)) or _refold_is_deque(value):
+            own = _refold_own(value)
+            return list(own) if _refold_is_deque(value) else own
         return _refold_counted(value, self.names)
 
     def __eq__(self, other: object) -> bool:
-        return bool(self.now() == other)
+        return _refold_alike(self.now(), other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -293,10 +320,13 @@ def _refold_containers(
     own: Any
     if isinstance(value, tuple):
         inner = value
-    elif isinstance(value, (dict, types.MappingProxyType)):
+    elif isinstance(value, dict):
         pair, inner = (value, own := _refold_own(value)), own.values()
-    elif isinstance(value, (list, set)) or _refold_is_deque(value):
+    elif isinstance(value, list):
         pair, inner = (value, own := _refold_own(value)), own
+    elif isinstance(value, (set, types.MappingProxyType)) or _refold_is_deque(value):
+        seen = _RefoldSeen(value)
+        pair, inner = (seen, own := seen.now()), own.values() if isinstance(own, dict) else own
     elif isinstance(value, functools.partial):
         inner = (value.func, value.args, value.keywords)
     elif isinstance(value, types.MethodType):

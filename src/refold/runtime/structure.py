@@ -25,6 +25,7 @@ from refold.runtime.reach import (
 )
 from refold.runtime.settings import (
     _REFOLD_USUAL,
+    _refold_alike,
     _refold_containers,
     _refold_is_plain,
     _refold_places,
@@ -195,7 +196,7 @@ def _refold_difference(
             held_now = getattr(module, name, None)
             value = _refold_setting(held_now, names=reached.counted, places=places)
             known = value is not None or held_now is None  # nothing is said of a tensor
-            if not known or type(value) is not type(setting) or value != setting:
+            if not known or not _refold_alike(value, setting):
                 return f"the setting {name} of {words} has changed"
         had = {*settings, *others.get(path, ())}
         for name in _refold_gained(module, had, path, assigned, reached):
@@ -206,7 +207,7 @@ def _refold_difference(
             return f"{' and '.join(paths)} are no longer one parameter"
     found_numbers = _refold_plain_globals(reached)
     for name, setting in numbers.items():
-        if name in found_numbers and found_numbers[name] != setting:
+        if name in found_numbers and not _refold_alike(found_numbers[name], setting):
             return f"the global {name} has changed"
     return _refold_reach_difference(reached)
 
