@@ -459,7 +459,10 @@ static bool alike(PyObject* held, PyObject* copy) {
   if (held == copy) return true;
   PyTypeObject* type = Py_TYPE(held);
   if (type != Py_TYPE(copy)) return false;
-  if (type == &PyFloat_Type) return memcmp(&PyFloat_AS_DOUBLE(held), &PyFloat_AS_DOUBLE(copy), sizeof(double)) == 0;
+  if (type == &PyFloat_Type) {
+    const double a = PyFloat_AS_DOUBLE(held), b = PyFloat_AS_DOUBLE(copy);
+    return memcmp(&a, &b, sizeof a) == 0;
+  }
   if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBytes_Type)
     return PyObject_RichCompareBool(held, copy, Py_EQ) == 1;
   if (!PyTuple_Check(held) || PyTuple_GET_SIZE(held) != PyTuple_GET_SIZE(copy)) return false;
@@ -4920,7 +4923,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_f9d87dbefbcc"
+_REFOLD_NAME = "refold_sm_90_50fe6b1b5ca6"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

@@ -599,7 +599,10 @@ static bool alike(PyObject* held, PyObject* copy) {
   if (held == copy) return true;
   PyTypeObject* type = Py_TYPE(held);
   if (type != Py_TYPE(copy)) return false;
-  if (type == &PyFloat_Type) return memcmp(&PyFloat_AS_DOUBLE(held), &PyFloat_AS_DOUBLE(copy), sizeof(double)) == 0;
+  if (type == &PyFloat_Type) {
+    const double a = PyFloat_AS_DOUBLE(held), b = PyFloat_AS_DOUBLE(copy);
+    return memcmp(&a, &b, sizeof a) == 0;
+  }
   if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBytes_Type)
     return PyObject_RichCompareBool(held, copy, Py_EQ) == 1;
   if (!PyTuple_Check(held) || PyTuple_GET_SIZE(held) != PyTuple_GET_SIZE(copy)) return false;
@@ -5404,7 +5407,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_5140252184fd"
+_REFOLD_NAME = "refold_sm_90_ab3cd9de3d6f"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

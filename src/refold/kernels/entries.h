@@ -37,7 +37,10 @@ static bool alike(PyObject* held, PyObject* copy) {
   if (held == copy) return true;
   PyTypeObject* type = Py_TYPE(held);
   if (type != Py_TYPE(copy)) return false;
-  if (type == &PyFloat_Type) return memcmp(&PyFloat_AS_DOUBLE(held), &PyFloat_AS_DOUBLE(copy), sizeof(double)) == 0;
+  if (type == &PyFloat_Type) {
+    const double a = PyFloat_AS_DOUBLE(held), b = PyFloat_AS_DOUBLE(copy);
+    return memcmp(&a, &b, sizeof a) == 0;
+  }
   if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBytes_Type)
     return PyObject_RichCompareBool(held, copy, Py_EQ) == 1;
   if (!PyTuple_Check(held) || PyTuple_GET_SIZE(held) != PyTuple_GET_SIZE(copy)) return false;
