@@ -2737,9 +2737,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import enum
-import functools
 import math
 import types
+import functools
 import dis
 from collections.abc import Iterable, Iterator
 from collections.abc import Iterable, Iterator, Mapping
@@ -3475,41 +3475,6 @@ def _refold_content(cell: Any) -> Any:
         return None  # not bound yet
 
 
-def _refold_equal(held: Any, then: Any) -> bool:
-    """Does something hold what it held then?"""
-    if isinstance(held, types.CellType):
-        return _refold_content(held) is then
-    if isinstance(held, (types.FunctionType, _RefoldSeen)):
-        held = held if isinstance(held, _RefoldSeen) else _RefoldSeen(held)
-        return bool(held == then)
-    return _refold_alike(held, then)
-
-
-def _refold_alike(held: Any, then: Any) -> bool:
-    """Are two values the same to whoever computes with them? Python takes 1, True and 1.0 for
-    equal, 0.0 and -0.0, and dicts in any order. Of others than plain values and what is made of
-    them: are they one?"""
-    if held is then:
-        return True
-    both = (dict, list, set)
-    kind = next((k for k in both if isinstance(held, k) and isinstance(then, k)), None)
-    if kind is None and type(held) is not type(then):
-        return False
-    if kind is not None:
-        held, then = _refold_own(held), _refold_own(then)
-        if kind is set:
-            kinds = [sorted(map(_refold_named, s)) for s in (held, then)]
-            return bool(held == then) and kinds[0] == kinds[1]
-        if kind is dict:
-            held, then = list(held.items()), list(then.items())
-    elif _refold_is_number(held) or type(held) is torch.device:  # their texts say all
-        plain = type(held) in (int, str, bytes)
-        return bool(held == then) if plain else repr(held) == repr(then)
-    elif not isinstance(held, tuple):
-        return type(held) is types.CodeType and bool(held == then)
-    return len(held) == len(then) and all(map(_refold_alike, held, then))
-
-
 def _refold_home_of(kind: Any) -> str:
     return str(getattr(kind, "__module__", None)).split(".")[0]
 
@@ -3536,10 +3501,60 @@ def _refold_fields(value: Any) -> dict[str, Any] | None:
     return found | own if type(own) is dict else found
 
 
-def _refold_places(model: torch.nn.Module) -> dict[int, str]:
+def _refold_places(model: torch.nn.Module, varied: Any = ()) -> dict[Any, Any]:
     """The path of each module inside a model, by the identity of the dict that has its children: a
-    module and its twin share it."""
-    return {id(vars(m)["_modules"]): path for path, m in model.named_modules()}
+    module and its twin share it. Under "varied" the keys of the numbers that vary, by the identity
+    of what holds them.
+
+    varied: their places, as `_REFOLD_VARIED` has them."""
+    places: dict[Any, Any] = {id(vars(m)["_modules"]): path for path, m in model.named_modules()}
+    inside: dict[int, set[Any]] = {}
+    for path, name, *keys in varied:
+        holder = _refold_holder(_refold_part(model, path), name, keys)
+        if holder is not None:
+            inside.setdefault(id(holder), set()).add(keys[-1])
+    return places | {"varied": inside} if inside else places
+
+
+def _refold_part(model: Any, path: str) -> Any:
+    for name in path.split(".") if path else ():
+        model = None if model is None else vars(model)["_modules"].get(name)
+    return model
+
+
+def _refold_holder(module: Any, name: str, keys: Any) -> Any:
+    """The dict, list or object in what an attribute holds that the last of these keys is one of, or
+    None."""
+    held = None if module is None else vars(module).get(name)
+    for i, key in enumerate(keys):
+        items = _refold_items(held)
+        if items is None or key not in items:
+            return None
+        if i + 1 < len(keys):
+            held = items[key]
+    return held
+
+
+def _refold_items(value: Any) -> dict[Any, Any] | None:
+    """The entries of a dict or a list, and the fields of an object that gives them as it holds
+    them; None of all else."""
+    if type(value) is dict:
+        return value
+    if type(value) is list:
+        return dict(enumerate(value))
+    ways = ("__getattribute__", "__getattr__")
+    own = (vars(c).get(way) for c in type(value).__mro__ for way in ways)
+    return None if any(isinstance(f, types.FunctionType) for f in own) else _refold_fields(value)
+
+
+class _RefoldVaries:
+    """Stands for a number that varies where what holds it is compared."""
+
+
+def _refold_without(value: Any, items: dict[Any, Any], places: Any) -> dict[Any, Any]:
+    """Entries of a container, those that vary without their values."""
+    keys = places["varied"].get(id(value)) if places and "varied" in places else None
+    return {k: _RefoldVaries if k in keys else v for k, v in items.items()} if keys else items
 
 
 def _refold_place(value: Any, places: Any) -> str | None:
@@ -3640,6 +3655,8 @@ def _refold_setting(
     """
     if _refold_is_plain(value):
         return value
+    if value is _RefoldVaries:
+        return "a number that varies"
     place = _refold_place(value, places)
     if place is not None:
         return f"the module {place}"
@@ -3654,9 +3671,11 @@ def _refold_setting(
     if isinstance(value, tuple):
         inner = list(value)
     elif isinstance(value, list) or _refold_is_deque(value):
-        inner = list(_refold_own(value))
+        own = _refold_own(value)
+        inner = [*_refold_without(value, dict(enumerate(own)), places).values()]
     elif isinstance(value, (dict, types.MappingProxyType)):
-        inner = [part for item in _refold_own(value).items() for part in item]
+        own = _refold_without(value, _refold_own(value), places)
+        inner = [part for item in own.items() for part in item]
     elif isinstance(value, (set, frozenset)):
         inner = sorted(value, key=repr)
     elif named is value:
@@ -3678,7 +3697,7 @@ def _refold_setting(
     elif _refold_is_variable(value):
         inner = [value.get(None)]
     elif (fields := _refold_counted(value, names)) is not None:
-        inner = [part for item in fields.items() for part in item]
+        inner = [part for item in _refold_without(value, fields, places).items() for part in item]
     if inner is None:
         return None
     deeper = depth < _REFOLD_DEEPEST and len(known) < _REFOLD_VALUES
@@ -3692,14 +3711,60 @@ def _refold_setting(
     return known[id(value)][1]
 
 
+# What attributes and globals hold, and whether it is what it was: values, classes and order.
+
+
+def _refold_equal(held: Any, then: Any) -> bool:
+    """Does something hold what it held then?"""
+    if isinstance(held, types.CellType):
+        return _refold_content(held) is then
+    if isinstance(held, (types.FunctionType, _RefoldSeen)):
+        held = held if isinstance(held, _RefoldSeen) else _RefoldSeen(held)
+        return bool(held == then)
+    return _refold_alike(held, then)
+
+
+def _refold_alike(held: Any, then: Any) -> bool:
+    """Are two values the same to whoever computes with them? Python takes 1, True and 1.0 for
+    equal, 0.0 and -0.0, and dicts in any order. Of others than plain values and what is made of
+    them: are they one?"""
+    if held is then:
+        return True
+    both = (dict, list, set)
+    kind = next((k for k in both if isinstance(held, k) and isinstance(then, k)), None)
+    if kind is None and type(held) is not type(then):
+        return False
+    if kind is not None:
+        held, then = _refold_own(held), _refold_own(then)
+        if kind is set:
+            kinds = [sorted(map(_refold_named, s)) for s in (held, then)]
+            return bool(held == then) and kinds[0] == kinds[1]
+        if kind is dict:
+            held, then = list(held.items()), list(then.items())
+    elif _refold_is_number(held) or type(held) is torch.device:  # their texts say all
+        plain = type(held) in (int, str, bytes)
+        return bool(held == then) if plain else repr(held) == repr(then)
+    elif not isinstance(held, tuple):
+        return type(held) is types.CodeType and bool(held == then)
+    return len(held) == len(then) and all(map(_refold_alike, held, then))
+
+
 class _RefoldSeen:
     """Compares what something holds now, of what is no list, dict or set, or of a part of one."""
 
-    def __init__(self, value: Any, names: Any = None) -> None:
-        self.value, self.names = value, names
+    def __init__(self, value: Any, names: Any = None, places: Any = None) -> None:
+        """places: those in which numbers of this container vary, which are left out; or None."""
+        self.value, self.names, self.places = value, names, places
 
     def now(self) -> Any:
         value = self.value
+        if self.places is not None:
+            if isinstance(value, (list, dict)):
+                own = _refold_own(value)
+                items = own if isinstance(own, dict) else dict(enumerate(own))
+            else:
+                items = _refold_counted(value, self.names) or {}
+            return _refold_without(value, items, self.places)
         if _refold_is_variable(value):
             return value.get(None)
         if isinstance(value, types.FunctionType):
@@ -3766,6 +3831,7 @@ def _refold_containers(
         seen = _RefoldSeen(value)
         pair = (seen, seen.now())
     elif (fields := _refold_counted(value, names)) is not None:
+        inner = fields.values()
         own = getattr(value, "__dict__", None)
         whole = (
             type(own) is dict
@@ -3773,7 +3839,10 @@ def _refold_containers(
             and _refold_named(value) != "_thread._local"
         )
         seen = own if whole else _RefoldSeen(value, names)
-        pair, inner = (seen, own.copy() if whole else seen.now()), fields.values()
+        pair = (seen, own.copy() if whole else seen.now())
+    if pair and places and id(value) in places.get("varied", ()):
+        alone = {"varied": {id(value): places["varied"][id(value)]}}
+        pair = (seen := _RefoldSeen(value, names, alone), seen.now())
     below = (c for v in inner for c in _refold_containers(v, depth + 1, names, known, places))
     return (*pair, *below)
 
@@ -4433,6 +4502,7 @@ def _refold_difference(
     others: dict[str, Sequence[str]],
     assigned: Collection[str],
     reached: _RefoldReached,
+    varied: Sequence[tuple[Any, ...]] = (),
 ) -> str | None:
     """How a model differs from the one that the kernels were made for, or None.
 
@@ -4444,7 +4514,7 @@ def _refold_difference(
     anew = _refold_given_anew(model)
     if anew is not None:
         return f"the class {type(model).__qualname__} has another {anew}"
-    places = _refold_places(model)
+    places = _refold_places(model, varied)
     for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
@@ -4493,6 +4563,7 @@ class _RefoldRows:
         reached: _RefoldReached,
         assigned: Sequence[str] = (),
         tensors: Sequence[str] = (),
+        varied: Sequence[tuple[Any, ...]] = (),
     ) -> None:
         """assigned: paths of attributes that forward itself sets. tensors: of those that are read,
         some of which may not be there yet."""
@@ -4503,7 +4574,7 @@ class _RefoldRows:
         kinds: list[Any] = []
         alike: list[Any] = []
         types: dict[type, None] = {}
-        places = _refold_places(model)
+        places = _refold_places(model, varied)
         for path, module in _refold_modules_of(model):
             inside = f"{path}." if path else ""
             own = {p.removeprefix(inside) for p in assigned if p.startswith(inside)}
@@ -4547,7 +4618,8 @@ class _RefoldStructure:
     def __init__(self, model: torch.nn.Module, file: Any, mode: dict[str, Any]) -> None:
         reached = file.reached(model)
         paths = [path for path, _, _ in mode["tensors"]]
-        self.rows = rows = _RefoldRows(model, file.names, reached, mode["assigned"], paths)
+        given = mode["assigned"], paths, file.varied
+        self.rows = rows = _RefoldRows(model, file.names, reached, *given)
         self.model, self.kernels = vars(model), file.kernels
         self.fixed = (rows.dicts, rows.types, rows.kinds, (), (), ())
         self.memory = file.kernels.watch(*self.fixed, 0)
@@ -5493,6 +5565,7 @@ class _RefoldFile:
         self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
         self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
         self.others: dict[str, Sequence[str]] = names.get("_REFOLD_OTHERS", {})
+        self.varied: Sequence[tuple[Any, ...]] = names.get("_REFOLD_VARIED", ())
         self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
         self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
         self.assigned = frozenset(p for mode in self.modes.values() for p in mode["assigned"])
@@ -5516,7 +5589,7 @@ class _RefoldFile:
         self, model: torch.nn.Module, reached: _RefoldReached, mode: dict[str, Any]
     ) -> str | None:
         tables = self.modules, mode["apart"], self.tied, self.numbers, self.others, self.assigned
-        return _refold_difference(model, *tables, reached)
+        return _refold_difference(model, *tables, reached, self.varied)
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)

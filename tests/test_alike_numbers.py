@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import refold
-from refold.runtime.settings import _refold_alike
+from refold.runtime.held import _refold_alike
 
 ZERO, ONE = 0.0, {"one": 1}
 

@@ -15,8 +15,9 @@ import torch
 import refold.runtime
 from refold.emit.embed import runtime_text
 from refold.runtime import settings, structure
+from refold.runtime.held import _refold_containers
 from refold.runtime.met import _refold_met
-from refold.runtime.settings import _refold_containers, _refold_setting
+from refold.runtime.settings import _refold_setting
 
 
 def defined(text: str) -> list[str]:

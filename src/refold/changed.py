@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from refold import twin
+from refold.runtime.held import _refold_alike, _refold_equal, _RefoldSeen
 from refold.runtime.reach import (
     _refold_absent,
     _refold_modules_of,
@@ -17,14 +18,7 @@ from refold.runtime.reach import (
     _refold_space,
     _RefoldReached,
 )
-from refold.runtime.settings import (
-    _refold_alike,
-    _refold_equal,
-    _refold_is_plain,
-    _refold_places,
-    _refold_setting,
-    _RefoldSeen,
-)
+from refold.runtime.settings import _refold_is_plain, _refold_places, _refold_setting
 from refold.runtime.structure import (
     _refold_acts_around,
     _refold_gained,
@@ -57,7 +51,11 @@ def changed(program: Program, fast: torch.nn.Module) -> str:
     if all(map(_is_setting, reasons)):
         return _word(SETTINGS, _settings(model, file, reached))
     known = {path: tuple(settings) for path, _, _, settings in file.modules}
-    rows = [*_parts(model, known, reached.counted), *_refold_tied(model), *_read(reached)]
+    rows = [
+        *_parts(model, known, reached.counted, file.varied),
+        *_refold_tied(model),
+        *_read(reached),
+    ]
     return _word(STRUCTURE, rows)
 
 
@@ -79,7 +77,7 @@ def _acts_around(model: torch.nn.Module) -> bool:
 
 def _settings(model: torch.nn.Module, file: Any, reached: _RefoldReached) -> list[Any]:
     """The settings that differ or are new, and the mode of each part."""
-    inside, places = dict(_refold_modules_of(model)), _refold_places(model)
+    inside, places = dict(_refold_modules_of(model)), _refold_places(model, file.varied)
     now: list[Any] = []
     for path, _, _, settings in file.modules:
         part = inside.get(path)
@@ -97,11 +95,11 @@ def _settings(model: torch.nn.Module, file: Any, reached: _RefoldReached) -> lis
 
 
 def _parts(
-    model: torch.nn.Module, known: Mapping[str, tuple[str, ...]], counted: Any
+    model: torch.nn.Module, known: Mapping[str, tuple[str, ...]], counted: Any, varied: Any
 ) -> Iterator[Any]:
     """Each module: its class, what it holds, its settings. Of one that came since, the plain
     settings of PyTorch's own classes: others may count."""
-    places = _refold_places(model)
+    places = _refold_places(model, varied)
     for path, module in _refold_modules_of(model):
         kind, names = type(module), known.get(path, ())
         if path not in known and kind.__module__.startswith("torch.nn."):

@@ -22,7 +22,7 @@ from refold.changed import SETTINGS, changed, modes
 from refold.derive import Options
 from refold.runtime.calls import _refold_order
 from refold.subclass import Program, program
-from refold.varying import Settings, is_right, numbers, without_numbers
+from refold.varying import Settings, are_apart, are_varied, is_right, numbers, without_numbers
 
 MOST = 8  # further forms of one module that get kernels: a loop that generates has five or more
 TRIES = 12  # further forms that are tried: some cannot be captured
@@ -170,8 +170,11 @@ class Growth:
         since = [changed(p, fast) for p in alike]
         before, self.changed = self.changed, "; ".join(since)
         varied = self.settings.varying(alike, fast, args, kwargs) if all(since) else ()
+        rest = [word for p, word in zip(alike, since, strict=True) if are_varied(p, varied)]
         if varied:
-            self.changed = f"{SETTINGS} that vary: {varied}"
+            self.changed = "; ".join((f"{SETTINGS} that vary: {varied}", *rest))
+            if rest and self.changed != before:  # another setting has changed beside them
+                return None
         elif not all(since) or self.changed not in ("", before):
             return None  # what changes from call to call would have new kernels each time
         key = self._key(args, kwargs)
@@ -265,6 +268,9 @@ class Growth:
         module = apart_of(twin.original(fast))
         args, kwargs = pytree.tree_map(_plain, (example.args, dict(example.kwargs)))
         example = replace(example, args=args, kwargs=kwargs)
+        if not are_apart(module, twin.original(fast), example.settings):
+            shared = "what holds a number that varies cannot be copied as it stands"
+            return None, dict.fromkeys((False, True), shared)
         options = replace(self.options, tune=False, as_it_is=True)
         result = run(module, example, self.source, self.target, options)
         kept = {t: _why_kept(result, t) for t in (False, True) if not result.serves(t)}

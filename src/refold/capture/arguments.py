@@ -17,6 +17,7 @@ from refold.capture.captured import Argument, Container, attribute
 from refold.capture.containers import Apart, together, walk
 from refold.capture.forms import FORMS, Built, OutputIndex
 from refold.capture.values import CaptureError
+from refold.runtime.settings import _refold_holder, _refold_items
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,14 @@ class Example:
 
     counted: forward's own parameters whose numbers vary: whole ones, from 2 on, as sizes do, and
     those of class float as values do. settings: attributes whose numbers vary as well, each the
-    path of a module and a name that this module itself has.
+    path of a module and a name that this module itself has; behind these the keys, indices and
+    names of fields that lead to a number inside what the attribute holds.
     """
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     counted: frozenset[str] = frozenset()
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[Any, ...], ...] = ()
 
     @staticmethod
     def of(given: Example | Sequence[Any]) -> Example:
@@ -92,12 +94,12 @@ class Arguments:
             if name in example.counted and _varies(value):
                 self.trees[name] = Counted(len(self.counted), value)
                 self.counted[name] = value
-        self.settings: list[tuple[str, str]] = []
-        for owner, name in example.settings:
-            value = vars(module.get_submodule(owner))[name]
+        self.settings: list[tuple[Any, ...]] = []
+        for place in example.settings:
+            value = value_at(module, place)
             if _varies(value):
-                self.settings.append((owner, name))
-                self.counted[attribute(f"{owner}.{name}".strip("."))] = value
+                self.settings.append(place)
+                self.counted[_text_of(module, place)] = value
         self.places: list[str] = [""] * len(apart.leaves)
         self.containers: list[Container] = []
         self.order: list[tuple[str, Any]] = []
@@ -160,6 +162,46 @@ class Arguments:
         self.alive = made  # their ids are theirs while they live
         starred = {c.path for c in self.containers if c.starred}
         return result, {id(v): path for path, v in made.items() if path not in starred}
+
+
+def value_at(module: torch.nn.Module, place: tuple[Any, ...]) -> Any:
+    """What stands at a place (`Example.settings`).
+
+    Raises CaptureError where it is gone."""
+    path, name, *keys = place
+    part = module.get_submodule(path)
+    if not keys:
+        return vars(part)[name]
+    items = _refold_items(_refold_holder(part, name, keys))
+    if items is None:
+        raise CaptureError(f"{_words(place)} is gone")
+    return items[keys[-1]]
+
+
+def set_at(module: torch.nn.Module, place: tuple[Any, ...], value: Any) -> None:
+    """Writes what stands at a place, unwatched."""
+    path, name, *keys = place
+    part = module.get_submodule(path)
+    holder = _refold_holder(part, name, keys) if keys else vars(part)
+    key = keys[-1] if keys else name
+    if isinstance(holder, (dict, list)):
+        holder[key] = value
+    else:
+        object.__setattr__(holder, key, value)
+
+
+def _words(place: tuple[Any, ...]) -> str:
+    return ".".join(map(str, filter(lambda part: part != "", place)))
+
+
+def _text_of(module: torch.nn.Module, place: tuple[Any, ...]) -> str:
+    """The text that reads what stands at a place."""
+    path, name, *keys = place
+    text = attribute(f"{path}.{name}".strip("."))
+    for i, key in enumerate(keys):
+        holder = _refold_holder(module.get_submodule(path), name, keys[: i + 1])
+        text += f"[{key!r}]" if isinstance(holder, (dict, list)) else f".{key}"
+    return text
 
 
 def _varies(value: Any) -> bool:

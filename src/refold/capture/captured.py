@@ -73,7 +73,8 @@ class Captured:
         sizes that do not vary by themselves, because others than polynomials would follow from
         them or because others have to be the same. numbers: named sizes that an argument
         gives by itself, and its path. reals: arguments of class float that vary. varied: the paths
-        of attributes that do, of which there is an argument each.
+        of attributes that do, of which there is an argument each. inside: the places of numbers
+        that vary inside what attributes hold (`Example.settings`), of which there is one, too.
     """
 
     graph: Graph
@@ -98,6 +99,7 @@ class Captured:
     numbers: Mapping[str, str] = field(default_factory=dict)
     reals: frozenset[str] = frozenset()
     varied: frozenset[str] = frozenset()
+    inside: tuple[tuple[Any, ...], ...] = ()
     apart: frozenset[str] = frozenset()
     inference: bool = False
 

@@ -25,7 +25,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import config as fx_config
 from torch.fx.experimental import proxy_tensor
 
-from refold.capture.arguments import Arguments, carried, no_global_hooks
+from refold.capture.arguments import Arguments, carried, no_global_hooks, set_at, value_at
 from refold.capture.captured import attribute
 from refold.capture.containers import PLAIN, Apart
 from refold.capture.draws import drawn_by
@@ -112,16 +112,19 @@ class Flat(torch.nn.Module):
         numbers = [carried(carrier) for carrier in tensors[last:]]
         settings = self.arguments.settings if numbers else ()  # else they are the example's
         held = [(places[one.path], one.name) for one in self.lifted]
-        held += [(places[path], name) for path, name in settings]
-        new = [*states, *numbers[len(numbers) - len(settings) :]]
-        before = [_set(*place, value) for place, value in zip(held, new, strict=True)]
+        before = [_set(*place, value) for place, value in zip(held, states, strict=True)]
+        settled = {place: value_at(module, place) for place in settings}
         try:
+            for place, value in zip(settings, numbers[len(numbers) - len(settings) :], strict=True):
+                set_at(module, place, value)
             with self.at_once, watch.during():
                 result, paths = self.arguments.call(module, given, numbers)
         except SizeError as error:
             error.expr = _axes(error, tensors)
             raise
         finally:
+            for place, value in settled.items():
+                set_at(module, place, value)
             # backwards: a part may be held in two places
             for (part, name), value in zip(reversed(held), reversed(before), strict=True):
                 _set(part, name, value)

@@ -111,7 +111,10 @@ class Reader(Calls):
             self.device,
             numbers=self.numbers,
             reals=frozenset(self.arguments.counted) - set(self.numbers.values()),
-            varied=frozenset(f"{p}.{n}".strip(".") for p, n in self.arguments.settings),
+            varied=frozenset(
+                f"{p}.{n}".strip(".") for p, n, *keys in self.arguments.settings if not keys
+            ),
+            inside=tuple(place for place in self.arguments.settings if len(place) > 2),
             apart=apart_of(self.module),
             inference=watch.inference,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import torch
 
@@ -17,18 +18,23 @@ from refold.runtime.settings import _refold_is_plain, _refold_places, _refold_se
 from refold.runtime.structure import _refold_gained, _refold_held, _refold_tied
 
 
-def facts_lines(module: torch.nn.Module, assigned: Collection[str] = ()) -> list[str]:
-    """The tables `_REFOLD_MODULES`, `_REFOLD_TIED`, `_REFOLD_GLOBALS` and `_REFOLD_OTHERS` (see
-    structure.py); of the last three, those that say anything.
+def facts_lines(
+    module: torch.nn.Module,
+    assigned: Collection[str] = (),
+    varied: Collection[tuple[Any, ...]] = (),
+) -> list[str]:
+    """The tables `_REFOLD_MODULES`, `_REFOLD_TIED`, `_REFOLD_GLOBALS`, `_REFOLD_OTHERS` (see
+    structure.py) and `_REFOLD_VARIED`; of the last four, those that say anything.
 
-    assigned: paths of attributes that forward sets, of which nothing is assumed.
+    assigned: paths of attributes that forward sets, of which nothing is assumed. varied: places of
+    numbers that vary inside what attributes hold (`Example.settings`).
     """
     reached = _refold_reach(_refold_kinds(module))
     lines = [
         "# path, class, names of parameters, buffers and children, settings",
         "_REFOLD_MODULES = (",
     ]
-    counted, places = reached.counted, _refold_places(module)
+    counted, places = reached.counted, _refold_places(module, varied)
     others: dict[str, tuple[str, ...]] = {}
     for path, m in module.named_modules(remove_duplicate=False):
         kind = type(m).__qualname__ if path else ""
@@ -42,6 +48,9 @@ def facts_lines(module: torch.nn.Module, assigned: Collection[str] = ()) -> list
     lines.append(")")
     tied, numbers = _refold_tied(module), _refold_plain_globals(reached)
     lines += fitted(f"_REFOLD_TIED = {literal(tied)}") if tied else []
+    lines += (
+        fitted(f"_REFOLD_VARIED = {literal(tuple(sorted(varied, key=repr)))}") if varied else []
+    )
     lines += fitted(f"_REFOLD_OTHERS = {literal(others)}") if others else []
     return lines + (fitted(f"_REFOLD_GLOBALS = {literal(numbers)}") if numbers else [])
 

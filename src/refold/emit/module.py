@@ -146,7 +146,7 @@ def emit(emission: Emission, target: Target) -> str:
         "build": target.build(named, source).strip("\n"),
         "folds": [],
         "classes": [(class_names[kind], text) for kind, text in classes.items()],
-        "facts": facts_lines(emission.module, _assigned(live)),
+        "facts": facts_lines(emission.module, _assigned(live), _inside(live)),
         "runtime": runtime_text(target.device),
         "assumes_finite": any(m.rewrites != "bits" for m in live),
         "signature": signature_text(emission.module),
@@ -177,6 +177,11 @@ def _assigned(modes: Sequence[Mode]) -> set[str]:
     """The paths of attributes that forward itself sets."""
     found = [m.captured for m in modes if m.captured]
     return {path for c in found for path in (*c.assigned, *c.varied)}
+
+
+def _inside(modes: Sequence[Mode]) -> set[tuple[Any, ...]]:
+    """The places of numbers that vary inside what attributes hold."""
+    return {place for m in modes if m.captured for place in m.captured.inside}
 
 
 def _mode_context(

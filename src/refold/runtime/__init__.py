@@ -9,6 +9,7 @@ PARTS = (
     "built",
     "library",
     "settings",
+    "held",
     "met",
     "reach",
     "structure",

@@ -33,6 +33,7 @@ class _RefoldFile:
         self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
         self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
         self.others: dict[str, Sequence[str]] = names.get("_REFOLD_OTHERS", {})
+        self.varied: Sequence[tuple[Any, ...]] = names.get("_REFOLD_VARIED", ())
         self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
         self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
         self.assigned = frozenset(p for mode in self.modes.values() for p in mode["assigned"])
@@ -56,7 +57,7 @@ class _RefoldFile:
         self, model: torch.nn.Module, reached: _RefoldReached, mode: dict[str, Any]
     ) -> str | None:
         tables = self.modules, mode["apart"], self.tied, self.numbers, self.others, self.assigned
-        return _refold_difference(model, *tables, reached)
+        return _refold_difference(model, *tables, reached, self.varied)
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from refold.runtime.held import _refold_alike, _refold_containers, _refold_equal, _RefoldSeen
 from refold.runtime.met import (
     _REFOLD_LONGEST,
     _REFOLD_MOST,
@@ -24,14 +25,10 @@ from refold.runtime.met import (
     _RefoldCode,
 )
 from refold.runtime.settings import (
-    _refold_alike,
-    _refold_containers,
-    _refold_equal,
     _refold_is_number,
     _refold_is_plain,
     _refold_own,
     _refold_setting,
-    _RefoldSeen,
 )
 
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")

@@ -1,7 +1,6 @@
 """What is compared of attributes and globals: plain values, lists, functions, objects, arrays."""
 
 import enum
-import functools
 import hashlib
 import math
 import re
@@ -54,41 +53,6 @@ def _refold_content(cell: Any) -> Any:
         return None  # not bound yet
 
 
-def _refold_equal(held: Any, then: Any) -> bool:
-    """Does something hold what it held then?"""
-    if isinstance(held, types.CellType):
-        return _refold_content(held) is then
-    if isinstance(held, (types.FunctionType, _RefoldSeen)):
-        held = held if isinstance(held, _RefoldSeen) else _RefoldSeen(held)
-        return bool(held == then)
-    return _refold_alike(held, then)
-
-
-def _refold_alike(held: Any, then: Any) -> bool:
-    """Are two values the same to whoever computes with them? Python takes 1, True and 1.0 for
-    equal, 0.0 and -0.0, and dicts in any order. Of others than plain values and what is made of
-    them: are they one?"""
-    if held is then:
-        return True
-    both = (dict, list, set)
-    kind = next((k for k in both if isinstance(held, k) and isinstance(then, k)), None)
-    if kind is None and type(held) is not type(then):
-        return False
-    if kind is not None:
-        held, then = _refold_own(held), _refold_own(then)
-        if kind is set:
-            kinds = [sorted(map(_refold_named, s)) for s in (held, then)]
-            return bool(held == then) and kinds[0] == kinds[1]
-        if kind is dict:
-            held, then = list(held.items()), list(then.items())
-    elif _refold_is_number(held) or type(held) is torch.device:  # their texts say all
-        plain = type(held) in (int, str, bytes)
-        return bool(held == then) if plain else repr(held) == repr(then)
-    elif not isinstance(held, tuple):
-        return type(held) is types.CodeType and bool(held == then)
-    return len(held) == len(then) and all(map(_refold_alike, held, then))
-
-
 def _refold_home_of(kind: Any) -> str:
     return str(getattr(kind, "__module__", None)).split(".")[0]
 
@@ -115,10 +79,60 @@ def _refold_fields(value: Any) -> dict[str, Any] | None:
     return found | own if type(own) is dict else found
 
 
-def _refold_places(model: torch.nn.Module) -> dict[int, str]:
+def _refold_places(model: torch.nn.Module, varied: Any = ()) -> dict[Any, Any]:
     """The path of each module inside a model, by the identity of the dict that has its children: a
-    module and its twin share it."""
-    return {id(vars(m)["_modules"]): path for path, m in model.named_modules()}
+    module and its twin share it. Under "varied" the keys of the numbers that vary, by the identity
+    of what holds them.
+
+    varied: their places, as `_REFOLD_VARIED` has them."""
+    places: dict[Any, Any] = {id(vars(m)["_modules"]): path for path, m in model.named_modules()}
+    inside: dict[int, set[Any]] = {}
+    for path, name, *keys in varied:
+        holder = _refold_holder(_refold_part(model, path), name, keys)
+        if holder is not None:
+            inside.setdefault(id(holder), set()).add(keys[-1])
+    return places | {"varied": inside} if inside else places
+
+
+def _refold_part(model: Any, path: str) -> Any:
+    for name in path.split(".") if path else ():
+        model = None if model is None else vars(model)["_modules"].get(name)
+    return model
+
+
+def _refold_holder(module: Any, name: str, keys: Any) -> Any:
+    """The dict, list or object in what an attribute holds that the last of these keys is one of, or
+    None."""
+    held = None if module is None else vars(module).get(name)
+    for i, key in enumerate(keys):
+        items = _refold_items(held)
+        if items is None or key not in items:
+            return None
+        if i + 1 < len(keys):
+            held = items[key]
+    return held
+
+
+def _refold_items(value: Any) -> dict[Any, Any] | None:
+    """The entries of a dict or a list, and the fields of an object that gives them as it holds
+    them; None of all else."""
+    if type(value) is dict:
+        return value
+    if type(value) is list:
+        return dict(enumerate(value))
+    ways = ("__getattribute__", "__getattr__")
+    own = (vars(c).get(way) for c in type(value).__mro__ for way in ways)
+    return None if any(isinstance(f, types.FunctionType) for f in own) else _refold_fields(value)
+
+
+class _RefoldVaries:
+    """Stands for a number that varies where what holds it is compared."""
+
+
+def _refold_without(value: Any, items: dict[Any, Any], places: Any) -> dict[Any, Any]:
+    """Entries of a container, those that vary without their values."""
+    keys = places["varied"].get(id(value)) if places and "varied" in places else None
+    return {k: _RefoldVaries if k in keys else v for k, v in items.items()} if keys else items
 
 
 def _refold_place(value: Any, places: Any) -> str | None:
@@ -219,6 +233,8 @@ def _refold_setting(
     """
     if _refold_is_plain(value):
         return value
+    if value is _RefoldVaries:
+        return "a number that varies"
     place = _refold_place(value, places)
     if place is not None:
         return f"the module {place}"
@@ -233,9 +249,11 @@ def _refold_setting(
     if isinstance(value, tuple):
         inner = list(value)
     elif isinstance(value, list) or _refold_is_deque(value):
-        inner = list(_refold_own(value))
+        own = _refold_own(value)
+        inner = [*_refold_without(value, dict(enumerate(own)), places).values()]
     elif isinstance(value, (dict, types.MappingProxyType)):
-        inner = [part for item in _refold_own(value).items() for part in item]
+        own = _refold_without(value, _refold_own(value), places)
+        inner = [part for item in own.items() for part in item]
     elif isinstance(value, (set, frozenset)):
         inner = sorted(value, key=repr)
     elif named is value:
@@ -257,7 +275,7 @@ def _refold_setting(
     elif _refold_is_variable(value):
         inner = [value.get(None)]
     elif (fields := _refold_counted(value, names)) is not None:
-        inner = [part for item in fields.items() for part in item]
+        inner = [part for item in _refold_without(value, fields, places).items() for part in item]
     if inner is None:
         return None
     deeper = depth < _REFOLD_DEEPEST and len(known) < _REFOLD_VALUES
@@ -269,89 +287,3 @@ def _refold_setting(
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     known[id(value)] = value, text if len(text) <= 100 else f"{name} {digest}"
     return known[id(value)][1]
-
-
-class _RefoldSeen:
-    """Compares what something holds now, of what is no list, dict or set, or of a part of one."""
-
-    def __init__(self, value: Any, names: Any = None) -> None:
-        self.value, self.names = value, names
-
-    def now(self) -> Any:
-        value = self.value
-        if _refold_is_variable(value):
-            return value.get(None)
-        if isinstance(value, types.FunctionType):
-            return value.__code__, value.__defaults__, value.__kwdefaults__
-        data = _refold_data(value)
-        if data is not None:
-            return data, getattr(value, "shape", None)
-        if isinstance(value, dict):
-            return {k: dict.get(value, k) for k in self.names}
-        if isinstance(value, (set, types.MappingProxyType)) or _refold_is_deque(value):
-            own = _refold_own(value)
-            return list(own) if _refold_is_deque(value) else own
-        return _refold_counted(value, self.names)
-
-    def __eq__(self, other: object) -> bool:
-        return _refold_alike(self.now(), other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _refold_containers(
-    value: Any, depth: int = 0, names: Any = None, known: Any = None, places: Any = None
-) -> tuple[Any, ...]:
-    """Whatever holds something in an attribute or a global, and what it holds now, in turns; of a
-    function its (code, defaults, defaults of keywords).
-
-    names: of objects the fields that count, or None for all. places: see `_refold_setting`.
-    """
-    known = {} if known is None else known
-    if _refold_place(value, places) is not None:
-        return ()
-    if depth > _REFOLD_DEEPEST or id(value) in known or _refold_is_plain(value):
-        return ()
-    if len(known) >= _REFOLD_VALUES:
-        return ()
-    known[id(value)] = value
-    pair: tuple[Any, ...] = ()
-    inner: Any = ()
-    own: Any
-    if isinstance(value, tuple):
-        inner = value
-    elif isinstance(value, dict):
-        pair, inner = (value, own := _refold_own(value)), own.values()
-    elif isinstance(value, list):
-        pair, inner = (value, own := _refold_own(value)), own
-    elif isinstance(value, (set, types.MappingProxyType)) or _refold_is_deque(value):
-        seen = _RefoldSeen(value)
-        pair, inner = (seen, own := seen.now()), own.values() if isinstance(own, dict) else own
-    elif isinstance(value, functools.partial):
-        inner = (value.func, value.args, value.keywords)
-    elif isinstance(value, types.MethodType):
-        inner = (value.__self__, value.__func__)
-    elif isinstance(value, types.FunctionType):
-        cells = value.__closure__ or ()
-        if _refold_is_function(value):
-            bound = [(c, _refold_content(c)) for c in cells]
-            bound = [(c, v) for c, v in bound if v is not None]
-            pair = (value, _RefoldSeen(value).now(), *(part for one in bound for part in one))
-        inner = [*map(_refold_content, cells), value.__defaults__, value.__kwdefaults__]
-        inner += [vars(value)]
-    elif _refold_is_number(value):
-        return ()
-    elif _refold_data(value) is not None or _refold_is_variable(value):
-        seen = _RefoldSeen(value)
-        pair = (seen, seen.now())
-    elif (fields := _refold_counted(value, names)) is not None:
-        own = getattr(value, "__dict__", None)
-        whole = (
-            type(own) is dict
-            and own.keys() == fields.keys()
-            and _refold_named(value) != "_thread._local"
-        )
-        seen = own if whole else _RefoldSeen(value, names)
-        pair, inner = (seen, own.copy() if whole else seen.now()), fields.values()
-    below = (c for v in inner for c in _refold_containers(v, depth + 1, names, known, places))
-    return (*pair, *below)

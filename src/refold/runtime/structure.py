@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from refold.runtime.held import _refold_alike, _refold_containers
 from refold.runtime.met import _refold_is_library
 from refold.runtime.reach import (
     _refold_absent,
@@ -23,14 +24,7 @@ from refold.runtime.reach import (
     _refold_reach_difference,
     _RefoldReached,
 )
-from refold.runtime.settings import (
-    _REFOLD_USUAL,
-    _refold_alike,
-    _refold_containers,
-    _refold_is_plain,
-    _refold_places,
-    _refold_setting,
-)
+from refold.runtime.settings import _REFOLD_USUAL, _refold_is_plain, _refold_places, _refold_setting
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
 _REFOLD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -162,6 +156,7 @@ def _refold_difference(
     others: dict[str, Sequence[str]],
     assigned: Collection[str],
     reached: _RefoldReached,
+    varied: Sequence[tuple[Any, ...]] = (),
 ) -> str | None:
     """How a model differs from the one that the kernels were made for, or None.
 
@@ -173,7 +168,7 @@ def _refold_difference(
     anew = _refold_given_anew(model)
     if anew is not None:
         return f"the class {type(model).__qualname__} has another {anew}"
-    places = _refold_places(model)
+    places = _refold_places(model, varied)
     for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
@@ -222,6 +217,7 @@ class _RefoldRows:
         reached: _RefoldReached,
         assigned: Sequence[str] = (),
         tensors: Sequence[str] = (),
+        varied: Sequence[tuple[Any, ...]] = (),
     ) -> None:
         """assigned: paths of attributes that forward itself sets. tensors: of those that are read,
         some of which may not be there yet."""
@@ -232,7 +228,7 @@ class _RefoldRows:
         kinds: list[Any] = []
         alike: list[Any] = []
         types: dict[type, None] = {}
-        places = _refold_places(model)
+        places = _refold_places(model, varied)
         for path, module in _refold_modules_of(model):
             inside = f"{path}." if path else ""
             own = {p.removeprefix(inside) for p in assigned if p.startswith(inside)}
@@ -276,7 +272,8 @@ class _RefoldStructure:
     def __init__(self, model: torch.nn.Module, file: Any, mode: dict[str, Any]) -> None:
         reached = file.reached(model)
         paths = [path for path, _, _ in mode["tensors"]]
-        self.rows = rows = _RefoldRows(model, file.names, reached, mode["assigned"], paths)
+        given = mode["assigned"], paths, file.varied
+        self.rows = rows = _RefoldRows(model, file.names, reached, *given)
         self.model, self.kernels = vars(model), file.kernels
         self.fixed = (rows.dicts, rows.types, rows.kinds, (), (), ())
         self.memory = file.kernels.watch(*self.fixed, 0)
