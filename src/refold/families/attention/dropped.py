@@ -74,5 +74,5 @@ def _functor(dropped: Dropped, made: tuple[str, ...]) -> str:
     lines += [f"  float* {', *'.join(f'to_{m}' for m in made)};", "  long width;"]
     lines += [f"  static constexpr {kind} {name} = {x};" for name, (kind, x) in facts.items()]
     lines.append("  Drawn drawn() const { return {seed, offset}; }")
-    lines += [f"  RF_FN float* {m}() const {{ return to_{m}; }}" for m in made]
+    lines += [f"  float* {m}() const {{ return to_{m}; }}" for m in made]
     return "\n".join([*lines, "};", ""])

@@ -42,7 +42,8 @@ template <class Body> Error draw(const Body& body, Attention& a, void* kept, cud
     auto* words = static_cast<uint64_t*>(kept);
     a.kept = words;
     unsigned grid;
-    RF_TRY(grid_of(blocks_of(a.batches * a.heads * a.queries * a.tiles_of_head(), 256), grid));
+    const long words_of_all = a.batches * a.heads * a.queries * blocks_of(a.keys, kAttentionKeys);
+    RF_TRY(grid_of(blocks_of(words_of_all, 256), grid));
     return launch(draw_attention, grid, 256, 0, stream, LaunchMode::overlapping, "drawing what attention drops", a,
                   body.drawn(), Body::kDropProbability, words);
   }
