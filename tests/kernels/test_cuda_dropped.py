@@ -1,5 +1,5 @@
-"""nvcc makes kernels of attention that drops weights without spills, and what calls them runs on the
-host alone: where nothing that a GPU runs is at hand, it says so and returns."""
+"""nvcc makes kernels of attention that drops weights without spills, and what calls them is run by
+the host alone: where no GPU answers it says so and returns."""
 
 from __future__ import annotations
 
