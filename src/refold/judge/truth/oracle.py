@@ -184,10 +184,11 @@ class Oracle:
         noise: int,
         units: float = rows.MOVED,
         cotangents: list[Any] | None = None,
+        results: bool = False,
     ) -> Run:
         """The float64 run with every input and weight moved at random by some units in the last
-        place of its own type, and of a model of float64 every result, too: what an honest order of
-        rounding may turn a tie into."""
+        place of its own type, and of a model of float64 (``results``: of any, by float32's) every
+        result, too: what an honest order of rounding may turn a tie into."""
         random = Noise(noise)
         inward = self.rehearsal is not None and self.rehearsal.by_value
 
@@ -201,7 +202,9 @@ class Oracle:
 
         draws = self._draws(inputs, training, seed) if self._drew.get(training) else None
         doubles = replay.is_double((*self.state().values(), *tensors(inputs)))
-        rounded = replay.Rounded(units, random) if doubles else contextlib.nullcontext()
+        wider = 1.0 if doubles else torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps
+        every = replay.Rounded(units * wider, random)
+        rounded = every if doubles or results else contextlib.nullcontext()
         with self._widened(move), rounded:
             given = [each_tensor(v, move) for v in inputs]
             return self._wide(given, training, seed, cotangents, draws)

@@ -140,6 +140,16 @@ def _instances(session: Session) -> Iterator[Life]:
     stamps = {f"{GENERATOR} the copy": "a copy of the module draws random numbers"}
     case, given = "a copy that is changed", inputs(session)
     yield Life(case, tuple(steps), given, status=Status.MUTATES, stamps=stamps)
+    # whose hooks and closures are the original's: tensors that it is given are nobody else's
+    steps = [*begin(False), call("the original"), {"do": "clone", "to": "b"}]
+    for name, state in (("b", SECOND), ("a", "third")):
+        steps += [{"do": "load", "state": state, "assign": True, "model": name}]
+        steps += [call(f"{name} assigned", "x1", model=name)]
+    steps += [call("the copy at last", model="b")]
+    third = {k: v * 0.5 if inexact(v) else v for k, v in session.state(PERTURBED).items()}
+    case = "a copy to which tensors are assigned"
+    how = (inputs(session), states, Status.STALE_WEIGHTS)
+    yield Life(case, tuple(steps), *how, own={"third": third})
 
 
 def _others(session: Session) -> Iterator[Life]:
@@ -277,8 +287,8 @@ TESTS: tuple[Test, ...] = (
         "two instances",
         "what modules of one class share: folds, buffers, streams",
         "Two modules, of one size or of two, and a module and its copy, deep or shallow, are "
-        "called in turn and do not meet; modules that nobody holds do not all live on; whether a "
-        "copy is frozen where the original is, is told.",
+        "called in turn and do not meet, nor where the copy's tensors are assigned; modules that "
+        "nobody holds do not all live on; whether a copy is frozen where the original is, is told.",
         _all,
         42,
         lives=9,

@@ -1,25 +1,34 @@
-"""Single calls on rows that are nearly alike, and on very many rows."""
+"""Single calls on rows that are nearly alike, on very many rows, and on very long ones."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from refold.judge import draws
-from refold.judge.draws.inputs import resized
+from refold.judge.draws.inputs import dimensions, resized
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
 from refold.judge.truth.power import has_power
+from refold.judge.verdict.room import starving
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure
+from refold.judge.wire.memory import at_most
 
 _MANY = (1 << 16) + 37  # more than an axis of a grid, or a number of 16 bits, holds
 _STEP = 4
 _BYTES = 512 << 20  # of inputs and outputs, were they to grow with the square of the rows
 _SECONDS = 2.0  # of a call, likewise
+# lengths of an axis: beyond rooms of a row, and numbers of 16 bits with and without a sign
+_LONG = (257, 2049, 8209, 33001, 66001)
+_AXES, _LEAST, _WIDE = 4, 3, 1 << 21  # axes; samples of those; elements of an input
+_LONG_SECONDS = 0.8  # of this thread, for the next one, were it to grow with the length's square
+_GROSS = 16.0  # times its bar: honest sums of so many terms lie further apart than usual
 
 
 def _alike(session: Session) -> Iterator[Failure]:
@@ -76,6 +85,59 @@ def _many(session: Session) -> Iterator[Failure]:
     yield from session.check(f"{_MANY:,} rows", more, limit=True)
 
 
+def _long(session: Session) -> Iterator[Failure]:
+    """One axis after the other as long as the reference's time and memory allow. What is wrong
+    there because of an index or a room is wrong altogether: sums in another order are not."""
+    given = session.inputs()
+    held = tensors(given)
+    if not held or not held[0].dim() or not held[0].shape[0]:
+        raise Skip("no axis but the samples")
+    batch = held[0].shape[0]
+    first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
+    few = resized(given, batch, min(batch, _LEAST), iter(first))
+    before, began = session.cases, time.thread_time()
+    if not _takes(session, few):
+        raise Skip("the reference does not take few samples")
+    usual = time.thread_time() - began
+    for name, dims, size in list(dimensions(given))[:_AXES]:
+        for count, following in zip(_LONG, (*_LONG[1:], 0), strict=True):
+            if count <= size:
+                continue
+            began = time.thread_time()
+            more = resized(few, size, count, iter(dims))
+            if max(t.numel() for t in tensors(more)) > _WIDE or not _takes(session, more):
+                break
+            next_takes = (following / count) ** 2 * (time.thread_time() - began - usual)
+            if count > _LONG[0]:  # else it is there to see how long the next takes
+                found = session.check(f"{name} = {count}", more, limit=True)
+                failures = [f for f in found if _is_gross(f)]
+                yield from failures
+                if failures:
+                    break
+            if next_takes > _LONG_SECONDS:
+                break
+    if session.cases == before:
+        raise Skip("the reference takes no long axis")
+
+
+def _is_gross(failure: Failure) -> bool:
+    """Whether values are wrong altogether, or it is no matter of values."""
+    worst = failure.worst
+    return worst is None or not abs(worst.got - worst.exact) <= _GROSS * worst.bar
+
+
+def _takes(session: Session, given: list[Any]) -> bool:
+    """Whether the reference takes inputs, in ordinary memory, and keeps its digits there."""
+    room = at_most(_BYTES) if session.device.type == "cpu" else contextlib.nullcontext()
+    try:
+        with room:
+            return has_power(session.truth(given))
+    except Exception as error:
+        if not starving(error):
+            raise
+        return False
+
+
 def _clock(session: Session) -> float:
     """Seconds; on the CPU of this process alone, which a busy machine does not add to."""
     on_cpu = session.device.type == "cpu"
@@ -105,5 +167,13 @@ TESTS: tuple[Test, ...] = (
         "More than 65,536 rows, where that takes no more than seconds; not with --quick.",
         _many,
         calls=4,
+    ),
+    Test(
+        "long axes",
+        "column numbers of 16 bits, rows that end where a kernel's room does",
+        "Each axis as long as 66,001, on the way 2049 to 33,001, as far as the reference is quick "
+        "there; what is wrong by little is not asked.",
+        _long,
+        calls=12,
     ),
 )

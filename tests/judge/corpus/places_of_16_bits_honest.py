@@ -1,0 +1,18 @@
+"""The twin of places_of_16_bits, which is right.
+
+reference: long_row
+test: long axes
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        best = x.max(-1).indices.to(torch.int32).long()
+        return self.gain * (x - x.mean(-1, keepdim=True)), best

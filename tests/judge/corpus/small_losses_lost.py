@@ -1,0 +1,20 @@
+"""Losses of what is all but sure are zero: one and a small number are one.
+
+reference: marked_loss
+test: tails
+status: WRONG_NUMERICS
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(20, 6)
+
+    def forward(self, x, target):
+        z = self.linear(x)
+        low = torch.log(1 + torch.exp(-z.abs()))
+        return (1 - target) * z + torch.clamp_min(-z, 0) + low
