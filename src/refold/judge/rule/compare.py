@@ -66,6 +66,7 @@ def compare(
     spread: dict[str, tuple[float, float]] | None = None,
     finite_only: bool = False,
     also: dict[str, list[torch.Tensor]] | None = None,
+    slopes: str | None = None,
 ) -> list[Comparison]:
     """Compare output trees, each tensor where eager's lies.
 
@@ -77,6 +78,8 @@ def compare(
         spread: per output, eager's (rmse, max) over several draws, for outputs of few elements.
         finite_only: do not compare where eager is not finite.
         also: per output, see `tensors`.
+        slopes: what the names of gradients of inputs have in them, where there are such; see
+            `rows.measured`.
     """
     mine, theirs, truth = list(leaves(got)), list(leaves(eager)), list(leaves(exact))
     if _skeleton(got) != _skeleton(eager):
@@ -87,7 +90,8 @@ def compare(
             pooled = (spread or {}).get(name)
             with threads.few(b.numel()):
                 more = (also or {}).get(name, ())
-                found = tensors(case, name, a, b, c, pooled, finite_only, more)
+                by = slopes is not None and slopes in name
+                found = tensors(case, name, a, b, c, pooled, finite_only, more, by)
             results.append(replace(found, name=name))
         elif a != b and not (a != a and b != b):
             results.append(Comparison(f"{name}: expected {b!r}, came {a!r}", structural=True))
@@ -156,6 +160,7 @@ def tensors(
     spread: tuple[float, float] | None = None,
     finite_only: bool = False,
     also: Iterable[torch.Tensor] = (),
+    slopes: bool = False,
 ) -> Comparison:
     """Compare one tensor; see `compare`.
 
@@ -172,7 +177,7 @@ def tensors(
         real = [torch.view_as_real(t.resolve_conj()) for t in also]
         three = (got, eager, beside.whole(exact))
         a, b, c = (torch.view_as_real(t.resolve_conj()) for t in three)
-        return tensors(case, name, a, b, c, spread, finite_only, real)
+        return tensors(case, name, a, b, c, spread, finite_only, real, slopes)
     got = got.to(eager.device)
     if isinstance(exact, torch.Tensor):
         exact = exact.to(eager.device)
@@ -194,7 +199,7 @@ def tensors(
         # Each sample by a scale of its own, relative errors pooled.
         usual = float(unit.median())
         spread = (spread[0] / usual, spread[1] / usual)
-    return measured(case, name, Sheet(got, eager, exact, taken, unit), spread, also)
+    return measured(case, name, Sheet(got, eager, exact, taken, unit), spread, also, slopes)
 
 
 def _lost(

@@ -125,8 +125,12 @@ def measured(
     sheet: Sheet,
     spread: tuple[float, float] | None,
     also: Iterable[torch.Tensor],
+    slopes: bool = False,
 ) -> Comparison:
-    """The rule on one output of finite kinds. ``also``: see `compare.tensors`."""
+    """The rule on one output of finite kinds. ``also``: see `compare.tensors`. ``slopes``: it is
+    the gradient of an input. Of a softmax over one key it is a difference of equal terms, zero in
+    eager's order and a rounding in others (of blocks, with the product of output and gradient in
+    the place of a sum): rows of zeros have the usual row's scale there."""
     dtype, width = sheet.got.dtype, sheet.width
     k = factor(dtype)
     info = torch.finfo(dtype)
@@ -147,9 +151,11 @@ def measured(
     if not bool(live.any()):
         return Comparison()
     mine, its = (mine2 / count.clamp(min=1)).sqrt(), (its2 / count.clamp(min=1)).sqrt()
+    real = live & (scale > info.tiny)  # beside a row of zeros every error is infinite
+    if slopes and bool(real.any()):
+        scale = torch.where(live & (scale == 0) & (its_max == 0), scale[real].median(), scale)
     floor = 2 * info.eps * scale + info.tiny
     safe = scale.clamp(min=1e-300)
-    real = live & (scale > info.tiny)  # beside a row of zeros every error is infinite
     if not bool(real.any()):
         real = live
     rows_errors = (its / safe)[real]

@@ -123,6 +123,8 @@ class _Truth:
         self.session, self.life, self.theirs = session, life, theirs
         self.reshaped = False  # an output came in another shape, where the life allows that
         self.unknown = False  # float64 does not live it
+        backs = any(s.get("back") or "grad" in s.get("how", "") for s in life.steps)
+        self.slopes = "" if backs else None  # what gradients have in their names
         self._exact: Lived | None = None
         self._alone: dict[str, Lived] = {}  # lives of one call, by its label
         self._moved: list[Lived] | None = None
@@ -273,7 +275,8 @@ class _Truth:
         self, label: str, got: Any, value: Any, exact: Any, also: Any = None
     ) -> list[rows.Comparison]:
         given = (label, got, value, exact, None, self.session.finite_only, also)
-        return compare.compare(*given)
+        kind = self.theirs.seen[label][0]
+        return compare.compare(*given, "'input " if kind == GRADS else self.slopes)
 
     def _resolved(self, label: str, got: Any, value: Any, exact: Any) -> list[rows.Comparison]:
         """Once more: what a unit in the last place at the start does to this observation counts as

@@ -240,14 +240,15 @@ def agree(
     condemns, what a unit in the last place of inputs and weights does counts as eager's."""
     if acquitted(got, value):
         return
-    results = compare(name, got, value, exact, session.spread_of(truth, name))
+    slopes = "" if name.startswith("input ") else None
+    results = compare(name, got, value, exact, session.spread_of(truth, name), slopes=slopes)
     if (
         inexact(value)
         and value.numel() < _FEW
         and any(not r.agrees and not r.structural for r in results)
     ):
         spread = session.spread_of(truth, name, always=True)
-        results = compare(name, got, value, exact, spread)
+        results = compare(name, got, value, exact, spread, slopes=slopes)
     for result in results:
         if not result.agrees:
             kind = status if result.structural else session.named(status)

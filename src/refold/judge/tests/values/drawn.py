@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,11 +9,10 @@ import torch
 
 from refold.judge import draws
 from refold.judge.draws.trees import inexact, tensors
-from refold.judge.rule import beside
 from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.values.beyond import within
 from refold.judge.truth import runs
 from refold.judge.truth.power import has_power
-from refold.judge.truth.truth import Truth
 from refold.judge.verdict.room import starving
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import INITIAL
@@ -28,7 +26,6 @@ _LARGE = (1e4, 1e6, 1e8)
 _LARGER = 64.0
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _ROOM = 1 << 30  # bytes that a call may take because of the integers that it is given
-BEYOND = "outputs out of their type's range: other NaN and infinity beside them"
 
 
 def _bears_squares(session: Session, given: list[Any]) -> bool:
@@ -92,11 +89,7 @@ def _magnitudes(session: Session) -> Iterator[Failure]:
         far = draws.valued(given, lambda t, s=scale: (t.double() * s).to(t.dtype))
         if not 1 / _SQUARES < scale < _SQUARES and not _bears_squares(session, far):
             continue
-        found = list(_checked(session, f"inputs x {scale:g}", far))
-        if found and _overflows(session.truth(far)) and not any(map(_of_numbers, found)):
-            session.assumptions.add(BEYOND)
-        else:
-            yield from found
+        yield from within(session, far, _checked(session, f"inputs x {scale:g}", far))
         if scale in (1e-24, 1e19):
             for case, mixed in draws.alone(given, far):
                 yield from _checked(session, f"{case} x {scale:g}", mixed)
@@ -116,22 +109,6 @@ def _near_zero(session: Session, given: list[Any]) -> Iterator[Failure]:
     near = draws.valued(given, lambda t: t * _NEAR)
     case = f"inputs and parameters of one axis x {_NEAR:g}"
     yield from _checked(session, case, near, state="near zero")
-
-
-def _overflows(truth: Truth) -> bool:
-    """Whether outputs leave the range of their type, and float64's do not. What eager makes behind
-    them is of its accumulators then: a running product of float32 in float64 is zero again where
-    one in float32 multiplies an infinity by zero."""
-    assert truth.eager is not None and truth.exact is not None
-    pairs = zip(tensors(truth.eager.outputs), tensors(truth.exact.outputs), strict=True)
-    wide = ((mine, beside.whole(exact)) for mine, exact in pairs if inexact(mine))
-    return any(bool((mine.isinf() & exact.isfinite()).any()) for mine, exact in wide)
-
-
-def _of_numbers(failure: Failure) -> bool:
-    """Whether it is of other values than NaN and infinity."""
-    worst = failure.worst
-    return worst is None or (math.isfinite(worst.got) and math.isfinite(worst.eager))
 
 
 def _sample(session: Session) -> Iterator[Failure]:
@@ -294,7 +271,8 @@ def _tails(session: Session) -> Iterator[Failure]:
     if not draws.has_numbers(given):
         raise Skip("no floating inputs")
     for case, change in _wider():
-        yield from session.check(case, draws.valued(given, change), limit=case.startswith("one"))
+        wide, limit = draws.valued(given, change), case.startswith("one")
+        yield from within(session, wide, session.check(case, wide, limit=limit))
     said = tensors(session.cut(session.file_inputs()))
     marks = [i for i, t in enumerate(said) if inexact(t) and draws.two_valued(t)]
     if not 0 < len(marks) < sum(map(inexact, said)):
@@ -307,7 +285,8 @@ def _tails(session: Session) -> Iterator[Failure]:
             return said[i] if i in marks else of(t) if inexact(t) else t
 
         marked = draws.every(given, kept)
-        yield from session.check(f"{case}, but for inputs of two values", marked, limit=True)
+        case = f"{case}, but for inputs of two values"
+        yield from within(session, marked, session.check(case, marked, limit=True))
 
 
 def _wider() -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
