@@ -10,7 +10,7 @@ from test_corpus import LIMITS, REFERENCES, Case
 
 from refold.judge import judge
 from refold.judge.tests.once.hostile import ZEROS
-from refold.judge.tests.values.drawn import BEYOND
+from refold.judge.tests.values.beyond import BEYOND
 
 TURNED_AWAY = {
     # a table writes its rows in forward: two threads meet there, in the reference, too

@@ -106,7 +106,10 @@ class Living:
 
         held = [*states.values(), *inputs.values()]
         doubles = replay.is_double(t for v in held for t in tensors(v))
-        mode = replay.Rounded(rows.MOVED, draw) if doubles else None
+        # of a module that the life moves to float64, too: a gradient by cotangents of few bits
+        # alone is as it was, wherever inputs and weights are
+        widest = doubles or eps == torch.finfo(torch.float64).eps
+        mode = replay.Rounded(rows.MOVED, draw) if widest else None
         eps_of = torch.finfo(torch.float64 if doubles else torch.float32).eps
         step = rows.MOVED * (eps or units * eps_of)
         # from moved tensors, which are wide, generators draw other numbers

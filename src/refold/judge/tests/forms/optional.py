@@ -19,7 +19,7 @@ from refold.judge.verdict.verdict import Status
 from refold.judge.worker.steps import Step
 
 _NONES, _MASKS = 4, 12
-_PAIRS = 6
+_PAIRS, _SINGLES = 6, 3
 _NUMBERS = (0.0, 0.37, 0, 2)
 _TRIALS = 16  # pairs of values for two arguments, until the reference takes one
 _NAMED = "y by keyword"
@@ -62,7 +62,7 @@ def derive(session: Session) -> Iterator[Life]:
     for i, parameter in enumerate(found):
         if parameter.default is inspect.Parameter.empty:
             continue
-        values = others[parameter.name]
+        values, singles = others[parameter.name], 0
         names = [p.name for p in found[: len(given)] if p.name != parameter.name]
         kept = [v for p, v in zip(found, given, strict=False) if p.name != parameter.name]
         for value in values:
@@ -74,6 +74,11 @@ def derive(session: Session) -> Iterator[Life]:
             steps += [call("without it again", "plain")]
             given_so, case = {"x0": [*kept, value], "plain": given}, f"{parameter.name} = {said}"
             yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
+            if singles < _SINGLES and isinstance(value, torch.Tensor) and value.dim():
+                one = _of_one_sample(case, by, given_so)
+                if life.eager(session, one).raised is None:
+                    singles += 1
+                    yield one
             if not isinstance(value, torch.Tensor) or value.is_floating_point():
                 yield _backward(session, f"gradients, {case}", by, {"x0": given_so["x0"]})
         if i < len(given):
@@ -82,6 +87,14 @@ def derive(session: Session) -> Iterator[Life]:
             yield Life(case, tuple(steps), {"x0": kept}, status=Status.WRONG_CONTRACT)
             yield _backward(session, f"gradients, {case}", names, {"x0": kept})
     yield from _two_optional(session, found, others)
+
+
+def _of_one_sample(case: str, names: list[str], given: dict[str, list[Any]]) -> Life:
+    """Calls of one sample with and without an argument: what is made once for all samples is the
+    very tensor then, and stays what it was."""
+    steps = [*begin(False), call("one sample", rows=1, words=names)]
+    steps += [call("one without it", "plain", rows=1), call("all without it", "plain")]
+    return Life(f"{case}, one sample", tuple(steps), given, status=Status.WRONG_CONTRACT)
 
 
 def _others(default: Any, unlike: list[torch.Tensor], said: list[str]) -> list[Any]:

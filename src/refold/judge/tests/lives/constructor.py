@@ -256,6 +256,6 @@ TESTS: tuple[Test, ...] = (
         "taken; defaults, too; all by keyword; those that have defaults left out; inputs fit a "
         "size of theirs, whole numbers far away, too; a copy has the same arguments.",
         _varied,
-        36,
+        44,
     ),
 )
