@@ -129,3 +129,29 @@ def test_what_is_written_and_not_needed_later_is_not_copied(
         compiled(model)(torch.randn(4, 6)).sum().backward()
         compiled(Queue())(torch.randn(4, 6)).sum().backward()
     assert copies == [0, 1]
+
+
+class Queued(nn.Module):
+    """It compares with a clone of its queue, which the loop writes before the backward comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 8)
+        self.register_buffer("queue", torch.randn(8, 32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) @ self.queue.clone().detach()
+
+
+def test_a_clone_is_as_it_was_when_the_backward_comes() -> None:
+    model, x = Queued(), torch.randn(4, 16)
+    fast, found = torch.compile(model, backend=refold), []
+    for called in (model, fast):
+        model.zero_grad()
+        queue = model.queue.clone()
+        loss = called(x).square().sum()
+        model.queue[:, :4] = 7.0
+        loss.backward()
+        model.queue.copy_(queue)
+        found.append(model.linear.weight.grad.clone())
+    torch.testing.assert_close(*found)

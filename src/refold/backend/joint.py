@@ -8,7 +8,8 @@ then, and the gradient is 0 / 0. So the backward reads the x that the forward ha
 
 A buffer that the forward writes in the end, a queue of keys for example, is another one when the
 backward comes. Inductor takes clones of it for what they are copies of. So a backward that needs
-the buffer as it was reads a copy.
+the buffer as it was reads a copy. So does one that needs what forward took a clone of: the program
+may write it before the backward comes, and the partition would let that read the argument itself.
 """
 
 from __future__ import annotations
@@ -28,6 +29,30 @@ _SAME = (  # what has the same elements
     *(_aten.detach.default, _aten.alias.default, _aten.expand.default, _aten.view.default),
     *(_aten.unsqueeze.default, _aten.squeeze.dim, _aten.squeeze.dims, _aten.reshape.default),
 )
+
+
+_CLONED = "refold_cloned"  # in the meta of an argument that forward clones
+
+
+class MarksCloned(CustomGraphPass):
+    """The pass before PyTorch's, which take clones away, behind the user's own."""
+
+    def __init__(self, before: Any = None) -> None:
+        several = isinstance(before, Sequence)
+        self.before = tuple(before) if several else () if before is None else (before,)
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        for given in self.before:
+            given(graph)
+        for node in graph.find_nodes(op="call_function", target=_aten.clone.default):
+            origin = _origin(node.args[0])
+            if origin.op == "placeholder" and "tangents" not in origin.name:
+                origin.meta[_CLONED] = True
+
+    def uuid(self) -> Any:
+        """None, which keeps graphs out of the caches, where one of the user's has none."""
+        known = [given.uuid() if hasattr(given, "uuid") else None for given in self.before]
+        return None if None in known else ("refold: what is cloned is marked", *known)
 
 
 class KeepsCompared(CustomGraphPass):
@@ -61,12 +86,13 @@ def keep_compared(graph: torch.fx.Graph) -> int:
 
 
 def keep_written(graph: torch.fx.Graph) -> int:
-    """Let all but the write read a copy of each argument that the forward writes and the backward
-    needs; how many."""
+    """Let all but the write read a copy of each argument that the forward writes or clones and the
+    backward needs; how many."""
     places = graph.find_nodes(op="placeholder")
     backward = _behind(n for n in places if "tangents" in n.name)
     writes = graph.find_nodes(op="call_function", target=_aten.copy_.default)
     written = dict.fromkeys(w.args[0] for w in writes if w.args[1] not in backward)
+    written |= dict.fromkeys(place for place in places if place.meta.get(_CLONED))
     found = [p for p in written if p.op == "placeholder" and not backward.isdisjoint(_behind([p]))]
     for place in found:
         readers = [user for user in place.users if user not in writes]
@@ -94,8 +120,11 @@ def _behind(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
 
 
 def with_compared_kept() -> dict[str, Any]:
-    """The setting of Inductor's by which it calls the pass."""
-    return {"joint_custom_post_pass": KeepsCompared(config.joint_custom_post_pass)}
+    """The settings of Inductor's by which it calls the passes."""
+    return {
+        "joint_custom_pre_pass": MarksCloned(config.joint_custom_pre_pass),
+        "joint_custom_post_pass": KeepsCompared(config.joint_custom_post_pass),
+    }
 
 
 def _origin(value: Any) -> Any:
