@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+import gc
 import json
 import statistics
 import sys
@@ -136,6 +137,7 @@ def memory(asked: Asked, reset: bool = False) -> float:
     if asked.device != "cuda":
         return 0.0
     if reset:
+        gc.collect()  # what stood before in a cycle would seem to be held, and then be let go of
         torch.cuda.reset_peak_memory_stats(asked.place)
         return float(torch.cuda.memory_allocated(asked.place))
     return float(torch.cuda.max_memory_allocated(asked.place))

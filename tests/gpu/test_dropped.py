@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from refold.backend import refold
+from refold.backend.exact import in_float64
 from refold.backend.loaded import load
 from refold.backend.report import collected
 from refold.emit.cuda import CudaTarget
@@ -88,8 +89,12 @@ def test_as_pytorchs_call(case: Case, seed: int) -> None:
     for kept in (ours, theirs):
         wanted = back(g, q, k, v, mask, *kept, case.probability, WANTED, case.causal)
         found = backward([g, q, k, v, *kept, *masks])
-        for mine, their in zip(found, wanted[:3], strict=True):
+        wide = [None if x is None else x.double() for x in (g, q, k, v, mask, *kept[:2])]
+        args = (*wide, *kept[2:], case.probability, WANTED, case.causal)
+        truth = in_float64(back.default, args, {})
+        for mine, their, exact in zip(found, wanted[:3], truth[:3], strict=True):
             torch.testing.assert_close(mine, their, rtol=1e-3, atol=1e-4)
+            torch.testing.assert_close(mine, exact.float(), rtol=1e-3, atol=1e-4)
             assert mine.stride() == their.stride()
 
 
