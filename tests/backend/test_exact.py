@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from refold.backend import exact
+from tests.emulator.test_dropped import kept
 
 aten: Any = torch.ops.aten
 FORWARD = aten._scaled_dot_product_efficient_attention.default
@@ -74,3 +75,27 @@ def test_other_calls_and_dropout_are_not_its() -> None:
     q, k, v = drawn(*[(1, 1, 4, 8)] * 3)
     assert exact.in_float64(FORWARD, (q, k, v, None, True, 0.5), {}) is None
     assert exact.in_float64(aten.mul.Tensor, (q, k), {}) is None
+
+
+@pytest.mark.parametrize("most", [1, 1 << 27])
+@pytest.mark.parametrize("drawn_at_once", [4, 64, 1 << 25])
+@pytest.mark.parametrize(("seed", "offset"), [(5, 8), ((1 << 64) - 3, (1 << 33) + 6)])
+def test_gradients_of_what_was_dropped(
+    most: int, drawn_at_once: int, seed: int, offset: int
+) -> None:
+    """They are those of attention whose weights were multiplied by what was kept."""
+    q, k, v, g = (
+        x.requires_grad_() for x in drawn((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8), (2, 3, 5, 8))
+    )
+    factors = kept((2, 3, 5, 7), seed, offset, 0.4)
+    assert 0 < (factors == 0).double().mean() < 1
+    scores = q @ k.mT * 8**-0.5
+    out = (scores.softmax(-1) * factors) @ v
+    wanted = torch.autograd.grad(out, (q, k, v), g)
+    sums = torch.nn.functional.pad(scores.logsumexp(-1), (0, 27), value=torch.inf)
+    state = [torch.tensor(seed - (seed >> 63 << 64)), torch.tensor(offset)]
+    args = (g, q, k, v, None, out, sums, *state, 0.4, [True, True, True, False])
+    with mock.patch.multiple(exact, _MOST=most, _DRAWN=drawn_at_once), torch.no_grad():
+        found = exact.in_float64(BACKWARD, args, {})
+    for mine, truth in zip(found[:3], wanted, strict=True):
+        torch.testing.assert_close(mine, truth, rtol=1e-12, atol=1e-12)

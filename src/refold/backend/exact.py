@@ -30,7 +30,7 @@ def in_float64(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     given |= kwargs
     q, k, v = given["query"], given["key"], given["value"]
     drops = given["dropout_p"] != 0.0
-    if drops and (target is _FORWARD or q.device.type != "cuda"):
+    if drops and target is _FORWARD:
         return None
     scale = given["scale"] if given["scale"] is not None else q.shape[-1] ** -0.5
     mask, causal = given["attn_bias"], given["is_causal"]
@@ -101,8 +101,38 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None, scale: float, causal: boo
 def _kept(given: Mapping[str, Any], first: int, weights: Tensor) -> Tensor:
     """What weights of some heads, from the first on, are multiplied by: as forward has drawn."""
     probability, size = given["dropout_p"], weights.shape[1:].numel()
-    numbers = torch.empty(weights.shape, dtype=torch.float32, device=weights.device)
-    state = int(given["philox_seed"]), int(given["philox_offset"]) + first * size
-    _aten._fill_mem_eff_dropout_mask_(numbers, probability, *state)
-    kept: Tensor = (numbers > probability) / (1.0 - probability)
+    begin = int(given["philox_offset"]) + first * size
+    seed, skipped = int(given["philox_seed"]), begin % 4
+    parts = []
+    for start in range(0, weights.numel() + skipped, _DRAWN):
+        count = min(_DRAWN, weights.numel() + skipped - start)
+        counters = (
+            torch.arange(-(-count // 4), device=weights.device) + (begin - skipped + start) // 4
+        )
+        parts.append(_philox(counters, seed)[:count])
+    numbers = torch.cat(parts)[skipped:].reshape(weights.shape).float()
+    # (0, 1] of 32 bits, rounded once as by a fused step
+    uniform = (numbers.double() * _UNIT + _UNIT / 2).float()
+    kept: Tensor = (uniform > probability).double() / (1.0 - probability)
     return kept
+
+
+_DRAWN = 1 << 25  # numbers at a time
+_UNIT = float(torch.tensor(2.0**-32))
+_WORD = (1 << 32) - 1
+
+
+def _philox(counters: Tensor, seed: int) -> Tensor:
+    """The numbers of Philox 4x32-10, four for each counter, in 64 bits; see attention_draws.cuh."""
+    key = [seed & _WORD, seed >> 32 & _WORD]
+    x, y = counters & _WORD, counters >> 32 & _WORD
+    z = w = torch.zeros_like(counters)
+    for _ in range(10):
+        a, b = x * 0xD2511F53, z * 0xCD9E8D57
+        x, y, z, w = _high(b) ^ y ^ key[0], b & _WORD, _high(a) ^ w ^ key[1], a & _WORD
+        key = [(key[0] + 0x9E3779B9) & _WORD, (key[1] + 0xBB67AE85) & _WORD]
+    return torch.stack([x, y, z, w], 1).flatten()
+
+
+def _high(product: Tensor) -> Tensor:
+    return product >> 32 & _WORD
