@@ -276,6 +276,34 @@ def test_a_whole_number_that_is_an_attribute_varies():
     assert taken[1:4] == [True] * 3
 
 
+class Weighed(nn.Module):
+    """Losses that a schedule weighs: numbers beside tensors without dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 8)
+        self.beta = 0.0
+
+    def forward(self, x, share=0.5):
+        scores = self.last(torch.sigmoid(self.first(x)))
+        far, near = scores.square().mean(), scores.abs().sum(1)
+        mixed = (1 - share) * far + share * near.max()
+        return {"loss": near.mean() + self.beta * far, "mixed": mixed, "rows": near * self.beta}
+
+
+def test_a_number_beside_a_loss_is_a_number():
+    """It takes the loss's dtype, where a tensor of float64 would widen it."""
+    torch.manual_seed(0)
+    model, x = Weighed().eval(), torch.randn(20, WIDTH)
+    fast, taken = refold.optimize(model, x, 0.5, measure=False), []
+    with torch.no_grad():
+        for i in range(8):
+            model.beta, share = 0.1 * i, 0.3 + 0.1 * i
+            torch.testing.assert_close(fast(x, share), model(x, share))
+            taken.append(refold.status(fast).fast)
+    assert all(taken[-3:]), taken
+
+
 @pytest.mark.parametrize("wrong", ["asked", "class", "set"])
 def test_an_attribute_that_is_no_mere_factor_is_as_it_was(wrong):
     model, x = Settled(wrong).eval(), torch.randn(20, WIDTH)

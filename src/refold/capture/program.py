@@ -30,6 +30,7 @@ from refold.capture.captured import attribute
 from refold.capture.containers import PLAIN, Apart
 from refold.capture.draws import drawn_by
 from refold.capture.functional import functional
+from refold.capture.numbers import as_numbers
 from refold.capture.outside import outside_kept
 from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import AtOnce, check_sizes
@@ -117,7 +118,7 @@ class Flat(torch.nn.Module):
         try:
             for place, value in zip(settings, numbers[len(numbers) - len(settings) :], strict=True):
                 set_at(module, place, value)
-            with self.at_once, watch.during():
+            with as_numbers(numbers), self.at_once, watch.during():
                 result, paths = self.arguments.call(module, given, numbers)
         except SizeError as error:
             error.expr = _axes(error, tensors)
