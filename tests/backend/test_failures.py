@@ -93,7 +93,7 @@ def test_emitted_functions_have_all_that_they_name(
         return texts[-1]
 
     monkeypatch.setattr(graphs, "emit_function", emitted)
-    monkeypatch.setattr(graphs, "_target_of", lambda *args: target)
+    monkeypatch.setattr(graphs, "target_at", lambda *args: target)
     monkeypatch.setattr(CudaTarget, "device", "cpu")  # its text needs none
     model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.GELU(), nn.Linear(16, 4))
     with all_ours():
