@@ -12,15 +12,15 @@ from tiers_of_judge import Row
 WIDEST = torch.backends.cpu.get_cpu_capability()  # of the vectors that this processor has
 
 KERNELS: Mapping[str, Row] = {
-    "tests/emulator/test_dropped.py::test_results_and_gradients": Row(
+    "tests/emulator/test_attention_dropout.py::test_results_and_gradients": Row(
         "Two kernels are compiled for the emulator for each; that of later keys has other sizes of"
         " queries and keys, of several tiles each.",
         ("130 and 70 of 16 causal", "33 and 65 of 24 masked", "40 and 41 of 32 far"),
     ),
-    "tests/kernels/test_cuda_dropped.py::test_without_spills": Row(
+    "tests/kernels/test_cuda_attention_dropout.py::test_without_spills": Row(
         "nvcc takes ten seconds for each. A spill costs speed, no result."
     ),
-    "tests/kernels/test_cuda_dropped.py::test_the_host_runs_what_calls_them": Row(
+    "tests/kernels/test_cuda_attention_dropout.py::test_the_host_runs_what_calls_them": Row(
         "nvcc takes ten seconds for each; both are called by the same lines.", ("False",)
     ),
     "tests/emulator/test_judged.py::test_writes_are_followed": Row(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from refold.backend import exact
-from tests.emulator.test_dropped import kept
+from tests.emulator.test_attention_dropout import kept
 
 aten: Any = torch.ops.aten
 FORWARD = aten._scaled_dot_product_efficient_attention.default

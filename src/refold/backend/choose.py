@@ -17,7 +17,7 @@ from torch._inductor.utils import BoxedBool
 from refold.backend import repro
 from refold.backend.accurate import Unmeasured, measured
 from refold.backend.arguments import Forward, as_called
-from refold.backend.dropped import Replaced, with_own_attention
+from refold.backend.attention_dropout import Replaced, with_own_attention
 from refold.backend.graphs import (
     Derived,
     derive,

@@ -17,7 +17,6 @@ namespace rf {
 
 // The state of PyTorch's generator: from where on its numbers are drawn.
 struct Drawn {
-  static constexpr int kArguments = 2;
   long seed, offset;
 };
 

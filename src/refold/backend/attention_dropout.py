@@ -1,4 +1,4 @@
-"""Attention that drops weights, by operators of ours in the place of PyTorch's calls.
+"""Attention with dropout, by operators of ours in the place of PyTorch's calls.
 
 In training PyTorch has one call that draws what is dropped and attends, and one for its gradients,
 which draws the same once more. An operator of ours takes what such a call takes and gives what it
@@ -22,10 +22,10 @@ from refold.backend.loaded import Declined, Operator, compile_ahead, define, tra
 from refold.backend.options import BackendOptions
 from refold.capture.owner import named
 from refold.devices import DeviceModel
+from refold.emit.attention_dropout import emit_attention_dropout
 from refold.emit.cuda import CudaTarget
-from refold.emit.dropped import emit_dropped
 from refold.families.attention.claim import is_taken
-from refold.families.attention.dropped import Dropped
+from refold.families.attention.dropout import Dropout
 from refold.ir import Node as Value
 from refold.ir import leaf, make
 from refold.pipeline import target_for
@@ -48,7 +48,7 @@ class Replaced:
 
 
 def with_own_attention(module: torch.fx.GraphModule, options: BackendOptions) -> Replaced:
-    """A graph in which our operators compute attention that drops weights, where they take it; the
+    """A graph in which our operators compute attention with dropout, where they take it; the
     graph itself where there is none. Raises Declined where kernels cannot be compiled."""
     calls = [n for n in module.graph.nodes if n.target in (_FORWARD, _BACKWARD)]
     found = {n: made for n in calls if (made := _operator(n, options)) is not None}
@@ -98,12 +98,12 @@ def _operator(node: Node, options: BackendOptions) -> _Made | None:
     shapes = {name: sizes_of(metas[given[name]].shape) for name in ("query", "key", "value")}
     if not _pays(shapes, device):
         return None
-    dropped = Dropped(features, scale, causal, mask is not None, probability, gradient)
+    dropped = Dropout(features, scale, causal, mask is not None, probability, gradient)
     names = ["query", "key", "value"]
     if gradient:
         names = ["grad_out_", *names, "out", "logsumexp", "philox_seed", "philox_offset"]
     names += ["attn_bias"] if mask is not None else []
-    text, count = emit_dropped(dropped, target), 3 if gradient else 4
+    text, count = emit_attention_dropout(dropped, target), 3 if gradient else 4
     arguments = ", ".join(f"Tensor a{i}" for i in range(len(names)))
     signature = f"({arguments}) -> ({', '.join(['Tensor'] * count)})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -137,7 +137,7 @@ def _pays(shapes: Mapping[str, list[int]], device: DeviceModel) -> bool:
     return is_taken(attended, device) and count < _MOST and count / 8 <= 4 * values
 
 
-def _fake(dropped: Dropped) -> Callable[..., Any]:
+def _fake(dropped: Dropout) -> Callable[..., Any]:
     """What PyTorch's call gives, of tensors without memory."""
     kinds = dropped.probability, dropped.causal
 

@@ -1,4 +1,4 @@
-"""Attention that drops weights -> the text of a Python module that stands in for a call of it."""
+"""Attention with dropout -> the text of a Python module that stands in for a call of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from refold.emit.cuda import CudaTarget
 from refold.emit.embed import runtime_imports
 from refold.emit.source import Source
 from refold.emit.template import render
-from refold.families.attention.dropped import HEADERS, MULTIPLE, Dropped, kernel_text
+from refold.families.attention.dropout import HEADERS, MULTIPLE, Dropout, kernel_text
 
 
-def emit_dropped(dropped: Dropped, target: CudaTarget) -> str:
+def emit_attention_dropout(dropped: Dropout, target: CudaTarget) -> str:
     """The text of a module with `call(args)`, which empties the list of its arguments and gives the
     list of its results: what PyTorch's call gives, or of a gradient's the first three."""
     needed = included("cuda", ["run.cuh", HEADERS[dropped.gradient]])
@@ -31,6 +31,6 @@ def emit_dropped(dropped: Dropped, target: CudaTarget) -> str:
         "cpp": source,
         "build": target.build([], source).strip("\n"),
     }
-    text = render("dropped.py.jinja", imports="", **values)
-    made = render("dropped.py.jinja", imports=runtime_imports(text), **values)
+    text = render("attention_dropout.py.jinja", imports="", **values)
+    made = render("attention_dropout.py.jinja", imports=runtime_imports(text), **values)
     return "\n".join(line.rstrip() for line in made.splitlines()).rstrip("\n") + "\n"

@@ -1,4 +1,4 @@
-"""Attention that drops weights, and its gradients, by the emulator: PyTorch's numbers say which are
+"""Attention with dropout, and its gradients, by the emulator: PyTorch's numbers say which are
 dropped, results are those of float64."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from refold.emit.attention_dropout import emit_attention_dropout
 from refold.emit.cuda import CudaTarget
-from refold.emit.dropped import emit_dropped
-from refold.families.attention.dropped import Dropped
+from refold.families.attention.dropout import Dropout
 from refold.pipeline import target_for
 from tests.emulator.module import Cuda, emulated_graph
 
@@ -79,8 +79,8 @@ def target() -> CudaTarget:
 
 def module(case: Case, gradient: bool) -> Any:
     scale = case.features**-0.5
-    made = Dropped(case.features, scale, case.causal, case.masked, case.probability, gradient)
-    return emulated_graph(emit_dropped(made, target()))
+    made = Dropout(case.features, scale, case.causal, case.masked, case.probability, gradient)
+    return emulated_graph(emit_attention_dropout(made, target()))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

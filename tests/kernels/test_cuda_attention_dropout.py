@@ -1,4 +1,4 @@
-"""nvcc makes kernels of attention that drops weights without spills, and what calls them is run by
+"""nvcc makes kernels of attention with dropout without spills, and what calls them is run by
 the host alone: where no GPU answers it says so and returns."""
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from refold.emit.attention_dropout import emit_attention_dropout
 from refold.emit.cuda import CudaTarget, compile_emitted, nvcc
-from refold.emit.dropped import emit_dropped
 from refold.emit.source import source_of
-from refold.families.attention.dropped import Dropped
+from refold.families.attention.dropout import Dropout
 from refold.pipeline import target_for
 from tests.kernels.test_cuda_compile import resources
 
@@ -35,7 +35,7 @@ except RuntimeError as error:
 def text_of(gradient: bool, features: int = 64) -> str:
     target, _ = target_for("cuda:sm_90", "ieee")
     assert isinstance(target, CudaTarget)
-    return emit_dropped(Dropped(features, 0.125, True, False, 0.1, gradient), target)
+    return emit_attention_dropout(Dropout(features, 0.125, True, False, 0.1, gradient), target)
 
 
 @pytest.mark.parametrize("gradient", [False, True])

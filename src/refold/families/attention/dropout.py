@@ -1,4 +1,4 @@
-"""Kernels of attention that drops weights, as text: PyTorch's numbers say which
+"""Kernels of attention with dropout, as text: PyTorch's numbers say which
 (cuda/attention_draws.cuh).
 
 The graph has no such values: in training a call of PyTorch draws them, and another draws them anew
@@ -18,7 +18,7 @@ _PANEL = 64  # features that a row of shared memory holds
 
 
 @dataclass(frozen=True)
-class Dropped:
+class Dropout:
     """What is compiled into a kernel. features: of a head. probability: to drop a weight. gradient:
     whether it computes gradients."""
 
@@ -33,10 +33,10 @@ class Dropped:
         """What it computes, in words."""
         what = "gradients of attention" if self.gradient else "attention"
         kinds = ["of causal scores"] * self.causal + ["with a mask"] * self.masked
-        return " ".join([what, *kinds, f"that drops weights at {self.probability:g}"])
+        return " ".join([what, *kinds, f"with a dropout of {self.probability:g}"])
 
 
-def kernel_text(dropped: Dropped) -> str:
+def kernel_text(dropped: Dropout) -> str:
     """The functor, and the functions by which Python calls the kernel: `dropped`, and
     `dropped_workspace_size`."""
     name = "attention_gradient" if dropped.gradient else "attention"
@@ -47,15 +47,15 @@ def kernel_text(dropped: Dropped) -> str:
     sizes = ["batches", "queries", "keys", "heads", "width", "mask_batch", "mask_head"]
     sizes += ["mask_query"] + ["places"] * dropped.gradient
     given = [x.split()[-1] for x in sides] + ["nullptr"] * (not dropped.masked)
-    parameters = [*sides, f"Members<Dropped, {2 + len(made)}> body", *(f"long {s}" for s in sizes)]
+    parameters = [*sides, f"Members<Dropout, {2 + len(made)}> body", *(f"long {s}" for s in sizes)]
     run = f"rf::{name}(body.sized(width), {', '.join([*given, *sizes])}, work, on)"
-    asked = f"RF_WORKSPACE(dropped, {name}_workspace_size<Dropped>)\n"
+    asked = f"RF_WORKSPACE(dropped, {name}_workspace_size<Dropout>)\n"
     return "\n".join(
         [_functor(dropped, made), asked, macro("RF_KERNEL", "dropped", parameters, run)]
     )
 
 
-def _functor(dropped: Dropped, made: tuple[str, ...]) -> str:
+def _functor(dropped: Dropout, made: tuple[str, ...]) -> str:
     base = "AttentionGradientBody" if dropped.gradient else "AttentionBody"
     facts = {
         "kCausal": ("bool", str(dropped.causal).lower()),
@@ -70,7 +70,7 @@ def _functor(dropped: Dropped, made: tuple[str, ...]) -> str:
         facts["kGradients"] = ("int", "kQueryGradient | kKeyGradient | kValueGradient")
     else:
         facts["kPlaces"] = ("long", str(MULTIPLE))
-    lines = [f"struct Dropped : {base} {{", "  long seed, offset;"]
+    lines = [f"struct Dropout : {base} {{", "  long seed, offset;"]
     lines += [f"  float* {', *'.join(f'to_{m}' for m in made)};", "  long width;"]
     lines += [f"  static constexpr {kind} {name} = {x};" for name, (kind, x) in facts.items()]
     lines.append("  Drawn drawn() const { return {seed, offset}; }")

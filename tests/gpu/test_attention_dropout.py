@@ -1,4 +1,4 @@
-"""Attention that drops weights on a GPU: under one seed it drops what PyTorch's drops, and takes as
+"""Attention with dropout on a GPU: under one seed it drops what PyTorch's drops, and takes as
 many numbers from the generator."""
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from refold.backend import refold
 from refold.backend.exact import in_float64
 from refold.backend.loaded import load
 from refold.backend.report import collected
+from refold.emit.attention_dropout import emit_attention_dropout
 from refold.emit.cuda import CudaTarget
-from refold.emit.dropped import emit_dropped
-from refold.families.attention.dropped import Dropped
+from refold.families.attention.dropout import Dropout
 from refold.pipeline import target_for
 
 pytestmark = pytest.mark.gpu
@@ -48,7 +48,10 @@ def operators(case: Case, features: int) -> list[Any]:
     target, _ = target_for("cuda:sm_90", "ieee")
     assert isinstance(target, CudaTarget)
     about = features, features**-0.5, case.causal, case.masked, case.probability
-    return [load(emit_dropped(Dropped(*about, gradient), target)) for gradient in (False, True)]
+    return [
+        load(emit_attention_dropout(Dropout(*about, gradient), target))
+        for gradient in (False, True)
+    ]
 
 
 def arguments(case: Case) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -114,7 +117,7 @@ def test_a_call_that_is_captured_draws_anew_at_each_replay() -> None:
 
 
 class Block(nn.Module):
-    """Attention that drops weights, and a product on each side."""
+    """Attention with dropout, and a product on each side."""
 
     def __init__(self) -> None:
         super().__init__()

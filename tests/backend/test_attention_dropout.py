@@ -1,4 +1,4 @@
-"""Which calls of attention that drops weights get operators of ours, and what these are given."""
+"""Which calls of attention with dropout get operators of ours, and what these are given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from refold.backend import dropped
+from refold.backend import attention_dropout
 from refold.backend.loaded import Operator
 from refold.backend.options import BackendOptions
 
@@ -25,9 +25,11 @@ class Made:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.operators: list[Operator] = []
-        monkeypatch.setattr(dropped, "define", self.define)
-        monkeypatch.setattr(dropped, "compile_ahead", lambda operators: list(operators))
-        monkeypatch.setattr(dropped, "trace_as", lambda operator, fake: self.fakes.append(fake))
+        monkeypatch.setattr(attention_dropout, "define", self.define)
+        monkeypatch.setattr(attention_dropout, "compile_ahead", lambda operators: list(operators))
+        monkeypatch.setattr(
+            attention_dropout, "trace_as", lambda operator, fake: self.fakes.append(fake)
+        )
         self.fakes: list[Any] = []
 
     def define(self, one: Operator) -> Any:
@@ -92,7 +94,7 @@ def targets(module: torch.fx.GraphModule) -> list[Any]:
 def test_operators_are_given_what_calls_are(made: Made, masked: bool) -> None:
     for gradient in (False, True):
         module = graph(gradient, masked=masked)
-        found = dropped.with_own_attention(module, OPTIONS)
+        found = attention_dropout.with_own_attention(module, OPTIONS)
         (call,) = targets(found.module)
         own = found.operators[0]
         assert call.target.__name__ == own.name and own.draws is not gradient
@@ -127,7 +129,7 @@ LEFT = {
 @pytest.mark.parametrize("what", LEFT)
 def test_others_stay_pytorchs(made: Made, what: str) -> None:
     module = graph(**LEFT[what])  # type: ignore[arg-type]
-    found = dropped.with_own_attention(module, OPTIONS)
+    found = attention_dropout.with_own_attention(module, OPTIONS)
     assert found.module is module and not found.operators and not made.operators
 
 
@@ -138,5 +140,5 @@ def test_equal_calls_are_one_operator(made: Made) -> None:
         again = module.graph.call_function(FORWARD, call.args)
         again.meta = dict(call.meta)
         module.graph.call_function(operator.getitem, (again, 0))
-    found = dropped.with_own_attention(module, OPTIONS)
+    found = attention_dropout.with_own_attention(module, OPTIONS)
     assert len(targets(found.module)) == 2 and len(found.operators) == 1
