@@ -3,7 +3,8 @@
 Depth first, the gradients of weights would come last of a backward, and all that they read would
 wait for them. So of the steps that could run one that frees more than it takes runs first, and one
 that makes nothing but results, which are less than what it reads; else the next in the order as it
-is.
+is. In that order a step that takes more than it frees then runs as late as it can: right before the
+first that reads what it makes.
 """
 
 from __future__ import annotations
@@ -110,7 +111,24 @@ class _Lives:
                     able.add(i)
                     heappush(ready, i)
                     consider(i)
-        return found
+        return self._late(found)
+
+    def _late(self, order: Sequence[int]) -> list[int]:
+        """The same order, but that steps which take more than they free run as late as they can."""
+        left = {n: set(r) for n, r in self.readers.items()}
+        gains: dict[int, float] = {}
+        for i in order:
+            gains[i] = self._freed(i, left) - self._taken(i)
+            for base in self.reads[i]:
+                left[base].discard(i)
+        found: list[int] = []  # from the last to the first
+        for i in reversed(order):
+            readers = {j for n in self.makes[i] for j in self.readers.get(n, ())}
+            if gains[i] >= 0 or not readers:
+                found.append(i)
+            else:
+                found.insert(max(map(found.index, readers)) + 1, i)
+        return found[::-1]
 
     def held(self, order: Sequence[int]) -> tuple[float, float]:
         """Bytes that are held at the peak, and on average over the steps: of values, and of
