@@ -111,3 +111,22 @@ def test_a_copy_begins_where_the_tensor_does_in_its_memory(tmp_path: Path) -> No
     files = tmp_path / "ref.py", tmp_path / "cand.py"
     verdict = judge(*files, only="layout", quick=True, timing=False, device="cpu")
     assert verdict.accepted, verdict.failures
+
+
+@pytest.mark.parametrize(
+    ("sum_of", "moves"),
+    [("x.double().cumsum(-1)", False), ("x.cumsum(-1).double()", True), ("x.cumsum(-1)", True)],
+)
+def test_moved_runs_leave_what_eager_computes_in_float64(
+    tmp_path: Path, sum_of: str, moves: bool
+) -> None:
+    text = (
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        f"        return torch.remainder({sum_of}, 1.0).float()\n"
+        "def get_inputs():\n    return [torch.rand(2, 400) * 100]\n"
+    )
+    (tmp_path / "ref.py").write_text(text)
+    one, inputs = Oracle(load(tmp_path / "ref.py"), 0, torch.device("cpu")), [torch.rand(2, 400)]
+    exact, moved = one.exact(inputs, False, 0).outputs, one.perturbed(inputs, False, 0, 1).outputs
+    assert moved.dtype == torch.float64
+    assert torch.equal(exact, moved) is not moves

@@ -40,6 +40,7 @@ from refold.judge.truth.copies import (
 )
 from refold.judge.truth.rehearsal import Rehearsal, Watch
 from refold.judge.truth.truth import Meta, Run
+from refold.judge.truth.widths import Operands, Places, Widths
 from refold.judge.wire.meter import METER, size_of
 from refold.judge.wire.place import Place
 from refold.judge.worker import looks
@@ -73,6 +74,7 @@ class Oracle:
         self.writes: frozenset[str] = frozenset()  # parameters that a forward writes, see `first`
         held = state_of(self.model).values()
         self.bytes = sum(t.numel() * t.element_size() for t in held)
+        self._wide_calls: dict[Any, Places] = {}  # see `_widths`
         self._wide_kept: dict[int, tuple[Any, torch.Tensor]] = {}  # see `_wide_data`
         self.rehearsal: Rehearsal | None = None  # on a GPU, of calls that may end its use
 
@@ -190,6 +192,10 @@ class Oracle:
         place of its own type, and of a model of float64 (``results``: of any, by float32's) every
         result, too: what an honest order of rounding may turn a tie into."""
         random = Noise(noise)
+        draws = self._draws(inputs, training, seed) if self._drew.get(training) else None
+        if cotangents is None and not results and (wide := self._widths(inputs, training, seed)):
+            with Operands(units * torch.finfo(torch.float32).eps, random, wide):
+                return self._wide(inputs, training, seed, None, draws)
         inward = self.rehearsal is not None and self.rehearsal.by_value
 
         def move(t: torch.Tensor) -> torch.Tensor:
@@ -200,7 +206,6 @@ class Oracle:
             wide: torch.Tensor = widen(t)
             return wide * (1 + units * torch.finfo(t.dtype).eps * draw)
 
-        draws = self._draws(inputs, training, seed) if self._drew.get(training) else None
         doubles = replay.is_double((*self.state().values(), *tensors(inputs)))
         wider = 1.0 if doubles else torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps
         every = replay.Rounded(units * wider, random)
@@ -208,6 +213,16 @@ class Oracle:
         with self._widened(move), rounded:
             given = [each_tensor(v, move) for v in inputs]
             return self._wide(given, training, seed, cotangents, draws)
+
+    def _widths(self, inputs: list[Any], training: bool, seed: int) -> Places:
+        """What a model of narrower types computes in float64 by itself, in calls of this form."""
+        key = training, *((t.shape, t.dtype) for t in tensors(inputs))
+        if key not in self._wide_calls:
+            mode = Widths(replay.is_double((*self.state().values(), *tensors(inputs))))
+            place = self.device, self.place, self.writes
+            _run(self.model, inputs, training, seed, None, *place, mode=mode)
+            self._wide_calls[key] = mode.wide
+        return self._wide_calls[key]
 
     def exact(
         self,
@@ -229,17 +244,8 @@ class Oracle:
 
     def _draws(self, inputs: list[Any], training: bool, seed: int) -> replay.Draws:
         record = replay.Record()
-        _run(
-            self.model,
-            inputs,
-            training,
-            seed,
-            None,
-            self.device,
-            self.place,
-            self.writes,
-            mode=record,
-        )
+        place = self.device, self.place, self.writes
+        _run(self.model, inputs, training, seed, None, *place, mode=record)
         return record.draws
 
     def _wide(
