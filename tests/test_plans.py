@@ -29,6 +29,7 @@ KERNELS = {
     ("GatedLoop", "both"): ["matmul", "matmul", "pointwise"] * 5,
     ("Mlp", "both"): ["matmul", "matmul"],
     ("FlattenedProduct", "eval"): ["matmul"],
+    ("CountedMasks", "both"): ["matmul"],
     ("OtherResultInTraining", "train"): ["matmul"],
     ("OtherResultInTraining", "eval"): ["matmul"],
     ("PlainArguments", "both"): ["matmul"],

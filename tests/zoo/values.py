@@ -39,6 +39,23 @@ class OtherWayRound(nn.Module):
 
 
 @case
+class CountedMasks(nn.Module):
+    """Comparisons that are multiplied and added as numbers, one of them a result, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(48, 48)
+
+    def forward(self, x, noise):
+        y = self.fc(x)
+        kept = noise > 0.3
+        return y * (y > 0).float() * kept + (x < 0.5).to(y.dtype), kept
+
+    def inputs(self):
+        return [rand(70, 48), torch.rand(70, 48)]
+
+
+@case
 class OneSquare(nn.Module):
     """A value times itself, one side as it lies and one the other way round."""
 

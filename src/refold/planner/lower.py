@@ -101,9 +101,17 @@ def _lower(node: Node) -> Node:
         return _joined(node)
     if node.op == "where" and all(i.dtype in COMPUTED for i in node.inputs[1:]):
         return _masked(node)
+    if node.op == "cast" and node.dtype in COMPUTED and _is_of_numbers(node.inputs[0], node.dtype):
+        one, zero = as_scalar(1.0, node.dtype), as_scalar(0.0, node.dtype)
+        return make("where", node.inputs[0], one, zero)
     if OPS[node.op].kind is Kind.POINTWISE and node.dtype in COMPUTED:
         return _laid(node)
     return node
+
+
+def _is_of_numbers(mask: Node, dtype: torch.dtype) -> bool:
+    """Is it a comparison of numbers of a dtype, which kernels compute where they read it?"""
+    return mask.row.is_comparison and all(i.dtype == dtype for i in mask.inputs)
 
 
 def _only_moves(node: Node) -> bool:
@@ -162,7 +170,7 @@ def _narrowed(node: Node) -> Node:
 
 def _masked(node: Node) -> Node:
     mask, yes, no = node.inputs
-    if mask.row.is_comparison and all(i.dtype == node.dtype for i in mask.inputs):
+    if _is_of_numbers(mask, node.dtype):
         return node
     as_float = make("cast", mask, dtype=node.dtype)
     return make("where", make("ne", as_float, as_scalar(0.0, node.dtype)), yes, no)
