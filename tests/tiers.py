@@ -25,6 +25,16 @@ ZOO = (
     *("Loop", "RowsInPieces", "LastToken", "LongRows", "Classes", "TiedWeights"),
 )
 TABLE: Mapping[str, Row] = {
+    "tests/test_written.py::test_optimize_leaves_what_forward_writes": Row(
+        "Each is compiled graph by graph, by Inductor too; what is put back is found by one walk.",
+        ("a parameter", "a plain attribute"),
+    ),
+    "tests/test_written.py::test_optimize_for_training_leaves_what_forward_writes": Row(
+        "The same, with the backward."
+    ),
+    "tests/test_written.py::test_a_call_of_another_form_writes_once": Row(
+        "Each is captured and compiled.", ("an argument", "what a container holds")
+    ),
     "tests/ir/test_op_kernels.py::test_in_float64_no_number_is_shorter": Row(
         "Each is compiled; texts of the table are written for both, the headers of a GPU are not.",
         ("pointwise-cuda:sm_90",),

@@ -98,12 +98,12 @@ def by_graphs(
     module: torch.nn.Module, examples: Sequence[Example], options: BackendOptions, training: bool
 ) -> tuple[torch.nn.Module, Report]:
     """A twin whose graphs are compiled one by one, as the example calls show them, and what became
-    of each; with `training` those of the backward, too. The module's modes and buffers, gradients
+    of each; with `training` those of the backward, too. The module's modes, tensors, gradients
     and the random state are left as they were."""
     made = ByGraphs(options, training, tolerant=False)
     fast = twin.bind_graphs(made, module)
     parameters = list(module.parameters())
-    with kept(module), torchs_kept(), collected() as found, broken() as stops:
+    with kept(module, parameters=True), torchs_kept(), collected() as found, broken() as stops:
         if training:
             module.train()
         for example in examples:

@@ -6,8 +6,9 @@ import collections
 import functools
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,9 +27,10 @@ _PLAIN = (dict, list, set, collections.deque)
 
 
 @contextmanager
-def kept(module: torch.nn.Module) -> Iterator[None]:
+def kept(module: torch.nn.Module, parameters: bool = False) -> Iterator[None]:
     """Run the block, then give every module inside `module` its own mode back (one may be frozen in
-    eval mode while the others train), its attributes, and every buffer its values.
+    eval mode while the others train), its attributes, and every buffer and other tensor that
+    attributes hold its values; with `parameters` those, too, which forward may write.
 
     Attributes are put back with what they hold: lists, dicts, sets, deques, arrays, and of objects
     the fields that forward's code names; in each other, too, and states of Python's and numpy's
@@ -39,7 +41,10 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
     held = [v for _, own in attributes for k, v in own.items() if k in _USUAL]
     held = [*(v for v in held if isinstance(v, dict)), *held_in(module), *global_generators()]
     contents = [(v, *known) for v in held if (known := _content(v)) is not None]
-    buffers = [(b, b.clone(), _version(b)) for b in _buffers(module)]
+    tensors = {id(t): (t, t.detach().clone(), _version(t)) for t in _tensors(module, held)}
+    if parameters and _fits(module):
+        for p in _plain(module):
+            tensors[id(p)] = p, p.detach().to("cpu", copy=True), _version(p)
     try:
         yield
     finally:
@@ -55,12 +60,22 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
                 _put_back(
                     vars(value), vars(value) | {k: content[k] for k in names & content.keys()}
                 )
-        for buffer, values, version in buffers:
-            # an inference tensor is written in inference mode alone
-            with torch.inference_mode() if buffer.is_inference() else torch.no_grad():
-                dense = buffer.layout is torch.strided  # others cannot be compared
-                if not torch.equal(buffer, values) if dense else version != _version(buffer):
-                    buffer.copy_(values)
+        for tensor, values, version in tensors.values():
+            _put_in_tensor(tensor, values, version)
+
+
+def _put_in_tensor(tensor: torch.Tensor, values: torch.Tensor, version: object) -> None:
+    # an inference tensor is written in inference mode alone
+    with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
+        dense = tensor.layout is torch.strided  # others cannot be compared
+        if tensor.shape != values.shape:
+            tensor.data = values
+        elif version != _version(tensor) if not dense else _differ(tensor, values):
+            tensor.copy_(values)
+
+
+def _differ(tensor: torch.Tensor, values: torch.Tensor) -> bool:
+    return not torch.equal(tensor, values.to(tensor.device))
 
 
 def _version(buffer: torch.Tensor) -> object:
@@ -68,8 +83,28 @@ def _version(buffer: torch.Tensor) -> object:
     return object() if buffer.is_inference() else buffer._version
 
 
-def _buffers(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    return (b for b in module.buffers() if not b.is_meta)
+def _tensors(module: torch.nn.Module, held: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """Buffers, and tensors that attributes are or hold."""
+    yield from (b for b in module.buffers() if not b.is_meta)
+    for one in (*map(vars, module.modules()), *held):
+        for value in inside(one):
+            if type(value) is torch.Tensor and not value.is_meta and not value.is_nested:
+                yield value
+
+
+def _plain(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    return (p for p in module.parameters() if type(p) is torch.nn.Parameter and not p.is_meta)
+
+
+def _fits(module: torch.nn.Module) -> bool:
+    """Whether a copy of all parameters takes at most half of the memory that is free."""
+    size = sum(p.numel() * p.element_size() for p in module.parameters())
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) << 10
+    except (OSError, KeyError, ValueError):
+        return True
+    return 2 * size <= free
 
 
 def apart_of(module: torch.nn.Module) -> frozenset[str]:

@@ -45,6 +45,8 @@ class Results:
         for node, spec in zip(final.args[0], specs, strict=True):
             if spec.kind == OutputKind.BUFFER_MUTATION:
                 self.rewritten.setdefault(node, []).append(without_inner(str(spec.target)))
+            elif spec.kind != OutputKind.USER_OUTPUT:  # before a real call writes there
+                raise CaptureError("forward writes to its own inputs")
         real = self._real_results()
         for node, spec in zip(final.args[0], specs, strict=True):
             v = self.reader.known(node) if isinstance(node, torch.fx.Node) else node
@@ -62,11 +64,9 @@ class Results:
                 returned.append(
                     Output(v.node, v.shape, strides=strides, memory=self._memory(node, seen))
                 )
-            elif spec.kind == OutputKind.BUFFER_MUTATION:
+            else:
                 assert isinstance(spec.arg, TensorArgument)
                 written.append(Output(v.node, v.shape, mutates=without_inner(spec.target)))
-            else:
-                raise CaptureError("forward writes to its own inputs")
 
         def placed(tree: Any) -> Any:
             return mapped(tree, lambda v: places[v.index] if isinstance(v, OutputIndex) else v)
