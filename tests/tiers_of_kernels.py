@@ -172,7 +172,7 @@ KERNELS: Mapping[str, Row] = {
         "Each is compiled and run by thousands of emulated threads.",
         (
             *("BatchNormTrain-cuda:sm_90", "CausalAttention-cuda:sm_90", "Residual-cuda:sm_90"),
-            "Chain-cuda:sm_80",
+            *("Chain-cuda:sm_80", "LongLines-cuda:sm_90"),
         ),
     ),
     **{

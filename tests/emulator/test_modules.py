@@ -30,7 +30,14 @@ MODELS: dict[str, type[nn.Module]] = {**CASES, "Chain": Chain, "Large": Large}
 # between them every template, statistics, masks, folded parameters, calls between kernels
 CHOSEN = (
     *("BatchNormTrain", "BooleanMasks", "CausalAttention", "Chain", "GroupAndInstanceNorm"),
-    *("LongRows", "MaskAndWhere", "NormThenConvolution", "PooledByAttention", "Residual"),
+    *(
+        "LongLines",
+        "LongRows",
+        "MaskAndWhere",
+        "NormThenConvolution",
+        "PooledByAttention",
+        "Residual",
+    ),
     *("ReducedInOtherShapes", "TwoInputsScaled"),
 )
 ON_AMPERE = ("Chain", "Mlp")

@@ -80,3 +80,25 @@ class LargestOfWindows(nn.Module):
 
     def inputs(self):
         return [rand(2, 3, 27, 35), rand(2, 2, 6, 13, 24)]
+
+
+@case
+class LongLines(nn.Module):
+    """Windows along long lines that overlap, with NaN and infinity among the elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(3, 1))
+
+    def forward(self, x):
+        largest = nn.functional.max_pool1d(x * self.scale, 8, 1, 4, 3)
+        means = nn.functional.avg_pool1d(torch.sin(x), 5, 2, 2, count_include_pad=False)
+        last = nn.functional.avg_pool1d(x, 3, 2, 0, True)
+        tall = nn.functional.max_pool2d(x.unflatten(-1, (2, -1)), (1, 4), 1, (0, 2))
+        return largest, means - 1.0, last, tall
+
+    def inputs(self):
+        x = rand(2, 3, 2102)
+        x[0, 1, 2101] = torch.nan
+        x[1, 2, 0] = torch.inf
+        return [x]

@@ -24,6 +24,10 @@ SAMPLES = (
     Sample("means of volumes", lambda x: F.avg_pool3d(_wide(x), 3, 2, 1), ((N, 2, 5, 6, 19),)),
     Sample("volumes apart", lambda x: F.max_pool3d(x, 2, 1, 1, 2), ((N, 2, 4, 6, 11),)),
     Sample("means along a line", lambda x: F.avg_pool1d(x, 8, 1, 4), ((N, 3, 45),)),
+    # long lines: several runs of windows, of which the last is shorter
+    Sample("largest of a long line", lambda x: F.max_pool1d(x, 8, 1, 4, 3), ((N, 1, 1030),)),
+    Sample("means of a long line", lambda x: F.avg_pool1d(x.sin(), 5, 2, 2), ((N, 2, 2101),)),
+    Sample("long lines of images", lambda x: F.max_pool2d(x, (1, 3), 1, (0, 1)), ((N, 1, 2, 530),)),
     Sample("means of a line's tiles", lambda x: F.avg_pool1d(x, 3), ((N, 3, 31),)),
     Sample(
         "what is padded does not count",
