@@ -10,7 +10,7 @@ import torch
 
 from refold.judge import Speed, draws
 from refold.judge.clock import stats
-from refold.judge.rule import luck
+from refold.judge.rule import cutoff, luck
 from refold.judge.rule.compare import acquitted, compare, resolve, tensors
 from refold.judge.rule.rows import Comparison, _row_stats
 from refold.judge.truth.replay import Widen
@@ -242,3 +242,21 @@ def test_a_copy_of_16_bits_is_a_copy_in_float64() -> None:
         others = [x.half(), x.to(torch.bfloat16), x.to(dtype=torch.float16), x.bfloat16()]
     assert all(t.dtype == torch.float64 for t in (*same, *others))
     assert [t.data_ptr() == x.data_ptr() for t in (*same, *others)] == [True] * 3 + [False] * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_last_bits_that_are_cut_off_are_seen(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    exact = torch.randn(40, 30, dtype=torch.float64)
+    eager = exact.to(dtype)
+    unit = exact / exact.frexp().mantissa / 2 * torch.finfo(dtype).eps
+    cut = (torch.trunc(exact / unit) * unit).to(dtype)
+    assert not acquitted(cut, eager)
+    found = tensors("", "y", cut, eager, exact)
+    assert not found.agrees and "cut off" in found.reason
+    # the nearest of a value that is half a unit smaller, of one in three alone; eager's own way
+    twice = (exact.float().to(dtype) * 1.001).to(dtype)
+    some = torch.where(torch.rand(exact.shape) < 1 / 3, cut, eager)
+    for honest, theirs in ((eager, cut), (twice, eager), (some, eager), (cut, cut)):
+        assert not cutoff.found(honest, theirs, exact)
+    assert not cutoff.found(cut[:2], eager[:2], exact[:2])  # too few to say so

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from refold.judge.draws.trees import all_finite
-from refold.judge.rule import beside, fills, threads
+from refold.judge.rule import beside, cutoff, fills, threads
 from refold.judge.rule.beside import Exact, chunk, piece, slices
 from refold.judge.rule.rows import FEW, Comparison, Sheet, at, measured, pieces
 from refold.judge.wire.meter import size_of, spanned
@@ -124,6 +124,8 @@ def acquitted(got: Any, eager: Any) -> bool:
 def _near(got: torch.Tensor, eager: torch.Tensor) -> bool:
     """Within two units in the last place of the row's largest value; of rows that may hold a
     mask's constants, of the element. NaN and infinity have to stand where eager's stand."""
+    if cutoff.may_be(got, eager):
+        return False
     if not (all_finite(got) and all_finite(eager)):
         if not torch.equal(_kind(got), _kind(eager)):
             return False
@@ -191,8 +193,9 @@ def tensors(
         return at(name, reason, bad, got, eager, exact)
     lost = _lost(got, eager, exact, also)
     if lost is not None:
-        reason = "zero, or next to it, where eager and float64 agree on a normal number"
-        return at(name, reason, lost, got, eager, exact)
+        return at(name, _NEXT_TO_ZERO, lost, got, eager, exact)
+    if cutoff.found(got, eager, exact):
+        return at(name, cutoff.REASON, cutoff.first(got, eager), got, eager, exact)
     taken = fills.found(eager, exact)
     unit = units(exact, eager, taken)
     if unit is not None and spread is not None:
@@ -319,7 +322,7 @@ def _masks(
     return whole if bool(whole.any()) else None
 
 
-_NAN = 3
+_NAN, _NEXT_TO_ZERO = 3, "zero, or next to it, where eager and float64 agree on a normal number"
 
 
 def _kind(t: torch.Tensor) -> torch.Tensor:

@@ -357,6 +357,8 @@ class Interpreter(saving.Saving, Setters, many.Many):
             return tensors(self.outputs[name])[: len(next(iter(self.inputs.values())))]
         to = torch.float64 if self.wide else getattr(torch, cast) if cast else None
         held = self.inputs[name] if rows < 0 else values.first(self.inputs[name], rows)
+        if self.wide and cast:  # as who is moved to a narrower type is given them
+            held = draws.mapped(held, lambda t: values.narrowed(t, getattr(torch, cast)))
         given = [fresh(v, self.device, to, want is True) for v in held]
         for number in want if isinstance(want, list) else ():
             tensors(given)[number].requires_grad_()

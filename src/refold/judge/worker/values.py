@@ -55,6 +55,13 @@ def rounded(model: nn.Module, to: torch.dtype) -> None:
                 tensor.data = tensor.data.to(to).double()
 
 
+def narrowed(t: torch.Tensor, to: torch.dtype) -> torch.Tensor:
+    """Real numbers as another type has them; what leaves its range as it is."""
+    with torch._C.DisableTorchFunction():  # see `rounded`
+        there = t.to(to).to(t.dtype)
+    return torch.where(torch.isfinite(there), there, t)
+
+
 def fresh(value: Any, device: torch.device, to: torch.dtype | None, want: bool) -> Any:
     """A copy that keeps strides where they mean something."""
     if isinstance(value, torch.Tensor):
