@@ -100,10 +100,12 @@ def test_it_runs_without_a_compiler(files: Path, tmp_path: Path, level: str) -> 
 def test_a_file_may_import_what_lies_beside_it(files: Path, tmp_path: Path) -> None:
     (tmp_path / "beside_refolds_test.py").write_text("WIDTH = 40")
     text = (files / "fast.py").read_text()
-    (tmp_path / "fast.py").write_text(f"from beside_refolds_test import WIDTH\n{text}")
+    head = "from beside_refolds_test import WIDTH\nHERE = __file__"
+    (tmp_path / "fast.py").write_text(f"{head}\n{text}")
     before = list(sys.path)
     assert building.kind_of(tmp_path / "fast.py") == "cpu"
-    assert building._imported((tmp_path / "fast.py").read_text(), tmp_path).WIDTH == 40
+    found = building._imported((tmp_path / "fast.py").read_text(), tmp_path / "fast.py")
+    assert found.WIDTH == 40 and str(tmp_path / "fast.py") == found.HERE
     assert sys.path == before and "REFOLD_DISABLE" not in os.environ
 
 

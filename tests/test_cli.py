@@ -53,6 +53,24 @@ def test_optimize_writes_a_faster_accepted_file(tmp_path, more):
     assert json.loads(again.stdout)["status"] == "ACCEPTED"
 
 
+def test_what_lies_beside_a_reference_lies_beside_the_file(tmp_path):
+    """A module that is imported, and a file that is found by the file's own path."""
+    (tmp_path / "beside_layers.py").write_text("def same(x):\n    return x\n")
+    (tmp_path / "gain.txt").write_text("2.0")
+    head = (
+        "import os\nfrom beside_layers import same\n"
+        'GAIN = float(open(os.path.join(os.path.dirname(__file__), "gain.txt")).read())\n'
+    )
+    reference, out = tmp_path / "ref.py", tmp_path / "fast.py"
+    reference.write_text(head + S0.read_text())
+    given = ("--no-compile", "--no-tune", "--seconds", 0.5, "--json")
+    done = refold("optimize", reference, "-o", out, *SMALL, *given)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert json.loads(done.stdout)["verdict"] == "ACCEPTED"
+    names = {path.name for path in tmp_path.iterdir()} - {"__pycache__"}
+    assert names == {"beside_layers.py", "gain.txt", "ref.py", "fast.py"}
+
+
 STEPS = ("loading the reference", "capturing and rewriting")
 
 

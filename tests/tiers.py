@@ -25,6 +25,9 @@ ZOO = (
     *("Loop", "RowsInPieces", "LastToken", "LongRows", "Classes", "TiedWeights"),
 )
 TABLE: Mapping[str, Row] = {
+    "tests/test_cli.py::test_what_lies_beside_a_reference_lies_beside_the_file": Row(
+        "It is compiled and judged; tests/test_build.py imports a file beside another."
+    ),
     "tests/test_written.py::test_optimize_leaves_what_forward_writes": Row(
         "Each is compiled graph by graph, by Inductor too; what is put back is found by one walk.",
         ("a parameter", "a plain attribute"),

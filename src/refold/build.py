@@ -105,7 +105,7 @@ def build(
     """
     try:
         text = path.read_text()
-        module = _imported(text, path.parent)
+        module = _imported(text, path)
     except (OSError, UnicodeDecodeError) as error:
         raise BuildError(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from error
     except (Exception, SystemExit) as error:
@@ -134,15 +134,15 @@ def kind_of(path: Path) -> str:
     return found[1] if found else ""
 
 
-def _imported(text: str, folder: Path = Path()) -> ModuleType:
-    """The file's module, without kernels. folder: where modules lie that it may import."""
+def _imported(text: str, path: Path = Path("file.py")) -> ModuleType:
+    """The file's module, without kernels. path: where the text lies, or would."""
     before = os.environ.get("REFOLD_DISABLE")
     os.environ["REFOLD_DISABLE"] = "1"  # nothing is compiled by the import
-    sys.path.append(str(folder.resolve()))
+    sys.path.append(str(path.resolve().parent))
     try:
-        return load_text(text, keep=False)
+        return load_text(text, {"__file__": str(path.resolve())}, keep=False)
     finally:
-        sys.path.remove(str(folder.resolve()))
+        sys.path.remove(str(path.resolve().parent))
         if before is None:
             del os.environ["REFOLD_DISABLE"]
         else:

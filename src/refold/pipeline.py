@@ -24,7 +24,7 @@ from refold.conv_rules import by_rule, by_rule_on_cpu, far_ahead
 from refold.convolve import ON_CPU, Algorithm, Choice, Noted
 from refold.derive import Derivation, Options, captures, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
-from refold.emit.load import load_text
+from refold.emit.load import file_of, load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.story import story
 from refold.emit.target import Target
@@ -341,7 +341,7 @@ def _emit(
 
 def bind_text(text: str, module: torch.nn.Module) -> torch.nn.Module:
     """Import emitted text, and make a ModelNew that shares `module`'s parameters and modules."""
-    namespace = load_text(text)
+    namespace = load_text(text, file_of(type(module)))
     return adopt(namespace.ModelNew, module)
 
 

@@ -1,4 +1,5 @@
-"""Switches that a reference's file sets as it is imported: a candidate may set the same."""
+"""What a reference's file sets as it is imported, switches and PyTorch's generator: a candidate may
+set the same."""
 
 from __future__ import annotations
 
@@ -42,6 +43,27 @@ def test_what_a_reference_sets(tmp_path: Path, behind: str, status: Status) -> N
     reference.write_text(GOOD + SETS.format(False))
     text = GOOD + behind.replace("{late}", late)
     candidate.write_text(text + "\n\nclass ModelNew(Model):\n    pass\n")
+    found = judge(reference, candidate, quick=True, only="flags", timing=False, device="cpu")
+    assert found.status is status, found.failures
+
+
+@pytest.mark.parametrize(
+    ("ahead", "behind", "status"),
+    [
+        ("torch.manual_seed(5)", "torch.manual_seed(5)", Status.ACCEPTED),
+        ("drawn = torch.randn(7)", "drawn = torch.randn(7)", Status.ACCEPTED),
+        ("torch.manual_seed(5)", "", Status.ACCEPTED),
+        ("torch.manual_seed(5)", "torch.manual_seed(6)", Status.MUTATES),
+        ("torch.manual_seed(5)", "torch.manual_seed(5); drawn = torch.randn(1)", Status.MUTATES),
+        ("", "torch.manual_seed(5)", Status.MUTATES),
+    ],
+)
+def test_where_a_reference_leaves_the_generator(
+    tmp_path: Path, ahead: str, behind: str, status: Status
+) -> None:
+    reference, candidate = tmp_path / "ref.py", tmp_path / "cand.py"
+    reference.write_text(f"{GOOD}\n{ahead}\n")
+    candidate.write_text(f"{GOOD}\n{behind}\n\n\nclass ModelNew(Model):\n    pass\n")
     found = judge(reference, candidate, quick=True, only="flags", timing=False, device="cpu")
     assert found.status is status, found.failures
 

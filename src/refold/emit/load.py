@@ -19,6 +19,12 @@ def _code(text: str, filename: str) -> types.CodeType:
     return compile(text, filename, "exec")
 
 
+def file_of(cls: type) -> dict[str, Any]:
+    """The name `__file__` for text that holds the file of a class, which may ask for it."""
+    place = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return {"__file__": place} if place else {}
+
+
 def load_text(
     text: str,
     names: Mapping[str, Any] | None = None,

@@ -35,6 +35,7 @@ from refold.judge.wire.host import Host
 from refold.judge.wire.memory import Starved
 from refold.judge.wire.meter import METER
 from refold.judge.wire.outside import Outside
+from refold.judge.worker import flags
 from refold.judge.worker.leaves import state_of
 
 
@@ -118,7 +119,10 @@ def _sandbox(request: Request, *sessions: Session | None) -> Iterator[None]:
 
 def _begun(request: Request, sets: Sets, how: How, room: Room) -> Session:
     with patience.within(how.limits.import_seconds, request.reference):
-        return begin.session(load(request.reference, sets), request, how, room)
+        reference, numbers = flags.imported(lambda: load(request.reference, sets))
+        session = begin.session(reference, request, how, room)
+        session.numbers = numbers
+        return session
 
 
 def _without_room(request: Request, how: How, error: Starved, began: float) -> Verdict:

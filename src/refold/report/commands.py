@@ -189,8 +189,11 @@ def _optimized(
 
     def judged(text: str) -> Verdict:
         assert judge is not None
-        with tempfile.TemporaryDirectory(prefix="refold_") as folder:
-            candidate = Path(folder) / output.name
+        # where it will lie: the model's file may read what lies beside it
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=f".{output.stem}_", suffix=".py", dir=output.parent
+        ) as file:
+            candidate = Path(file.name)
             candidate.write_text(text)
             step("judging")
             return judge(

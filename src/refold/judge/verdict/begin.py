@@ -158,6 +158,7 @@ def _load_candidate(session: Session, extra: Mapping[str, str] | None = None) ->
             threads=session.threads,
             watch=True,
             switches=flags.set_by_files(),
+            numbers=session.numbers,
         )
     except BaseException:
         host.close()

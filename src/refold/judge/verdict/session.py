@@ -79,6 +79,7 @@ class Session(Truths, Spending):
     room: Room = field(default_factory=lambda: Room(torch.device("cpu")))
     folder: str = ""  # of the candidate's workers, in a sandbox
     missing: list[str] | None = None  # of the sandbox; None: there is none
+    numbers: str | None = None  # where the reference's import left PyTorch's generator
     wanted: int = 0  # bytes that the judgement takes, by estimate
     apart: bool = False  # the present worker serves tests that it may not survive
     tie_searches: dict[str, tuple[int, int]] = field(default_factory=dict)

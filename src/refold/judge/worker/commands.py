@@ -85,9 +85,11 @@ class Worker(Calls):
         threads: int,
         watch: bool,
         switches: dict[str, Any] | None = None,
+        numbers: str | None = None,
     ) -> dict[str, Any]:
         """Import the file and build the module under the seed. switches: as the reference has them,
-        which the file may set, too."""
+        which the file may set, too. numbers: where its import left PyTorch's generator, which the
+        file's may, too."""
         self.device = torch.device(device)
         torch.set_num_threads(threads)
         if self.device.type == "cuda":
@@ -95,9 +97,9 @@ class Worker(Calls):
         if watch:
             self.guard.arm(path)
         self.flags = before = flags.snapshot()
-        numbers = torch.get_rng_state()
-        file = contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
-        drawn = not torch.equal(numbers, torch.get_rng_state())
+        file, moved = flags.imported(
+            lambda: contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
+        )
         self.make = Builds(
             lambda given: file.make(seed, init if given is None else given).to(self.device)
         )
@@ -106,6 +108,7 @@ class Worker(Calls):
         self.built = {name: m.training for name, m in self.model.named_modules()}
         after = flags.snapshot()
         before |= {k: v for k, v in (switches or {}).items() if after[k] == v}
+        drawn = moved not in (None, numbers)
         hushed = after[flags.HUSHED] > before[flags.HUSHED]
         before[flags.HUSHED] = after[flags.HUSHED]  # told by itself; from now on none may follow
         assumes = file.namespace.get("REFOLD_ASSUMES", "")

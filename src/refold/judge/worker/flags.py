@@ -13,11 +13,15 @@ import sys
 import threading
 import time
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 import torch.multiprocessing
 
+from refold.judge.worker.leaves import digest
+
+File = TypeVar("File")
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_STACK)
 _SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE),
@@ -115,6 +119,18 @@ def set_by_files() -> dict[str, Any]:
     """The switches that a file may have set as it was imported, in the process of the reference."""
     found = snapshot()
     return {name: found[name] for name in _SET_BY_FILES}
+
+
+_SEED = 20_011  # under which files are imported
+
+
+def imported(load: Callable[[], File]) -> tuple[File, str | None]:
+    """A file, and where its import left PyTorch's generator; None for where it was. Files are
+    imported under one seed: a candidate may seed and draw as its reference's file does."""
+    torch.default_generator.manual_seed(_SEED)
+    before = torch.get_rng_state()
+    file, after = load(), torch.get_rng_state()
+    return file, None if torch.equal(before, after) else digest(after)
 
 
 _LEAST = 5e-324
