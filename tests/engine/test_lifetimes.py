@@ -1,4 +1,4 @@
-"""The order of steps in which less memory is held, by backwards of several layers."""
+"""The order of steps in which less memory is held, and what no call keeps for the next."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from refold.backend import graphs
+from refold.backend.loaded import load
 from refold.backend.options import BackendOptions
 from refold.ir import Node
 from refold.plan.memory import source
@@ -148,3 +150,35 @@ def test_sums_of_large_values_that_have_nothing_in_common_are_apart() -> None:
     _, small = plans_of(Layers(), torch.randn(64, 64, requires_grad=True))
     sums = [len(g.reductions) for g in small.groups if g.family == "columns"]
     assert len(sums) <= -(-sum(sums) // 4)  # as many each as a thread holds
+
+
+class Marked(nn.Module):
+    """Gradients of a loss by classes are written into zeros, of which a call makes its own."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        places = torch.full((x.shape[0], self.head.out_features), 0.25)
+        return self.head(x).sin() * places.scatter(1, labels, -1.0)
+
+
+@pytest.mark.parametrize(("classes", "kept"), [(4096, False), (16, True)])
+def test_large_memory_of_one_number_is_not_kept_between_calls(classes: int, kept: bool) -> None:
+    module, x = Marked(classes), torch.randn(128, 16)
+    labels = torch.randint(0, classes, (128, 1))
+    given = {"x": x, "labels": labels, **dict(module.named_parameters())}
+
+    def function(*values: torch.Tensor) -> list[torch.Tensor]:
+        named = dict(zip(given, values, strict=True))
+        inputs = named.pop("x"), named.pop("labels")
+        return [torch.func.functional_call(module, named, inputs)]
+
+    with torch.no_grad():
+        graph = make_fx(function, tracing_mode="fake")(*given.values())
+        text = graphs.derive(graph.graph, BackendOptions()).text()
+        assert ("folded = _refold_constant()" in text) == kept
+        assert ("folded = torch.full((128, 4096), 0.25" in text) != kept
+        (found,), (wanted,) = load(text)([*given.values()]), function(*given.values())
+    torch.testing.assert_close(found, wanted)

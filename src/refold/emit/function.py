@@ -12,7 +12,7 @@ from typing import Any
 
 from refold import __version__
 from refold.capture import Captured
-from refold.codegen.text import describe
+from refold.codegen.text import describe, shape_text, stripped
 from refold.emit.alike import Member, shared_names
 from refold.emit.embed import runtime_imports
 from refold.emit.fold import fold_lines
@@ -20,8 +20,12 @@ from refold.emit.forward import ForwardWriter
 from refold.emit.lines import all_fitted
 from refold.emit.target import Target
 from refold.emit.template import render
-from refold.ir.literals import bare
+from refold.ir import Node
+from refold.ir.literals import bare, python_literal
 from refold.plan import Plan
+from refold.price import size_bytes
+
+_KEPT = 1 << 20  # bytes of a constant that is only a number
 
 
 class _FunctionWriter(ForwardWriter):
@@ -58,14 +62,18 @@ def emit_function(
     members = [Member(same[g.name], g, text.names) for g in plan.groups]
     source = target.source(members, False)
     constants: list[dict[str, Any]] = []
+    written = [line for line in text.lines if line]
     for fold in text.folds:
+        if _is_large_fill(fold.node):
+            written = _with_fill(written, text.names[fold.node], fold.node, str(captured.device))
+            continue
         _, lines = fold_lines(fold, fold.node in text.channels_last)
         words = f"{bare(describe(fold.node, 2))}."
         constants.append(
             {"name": text.names[fold.node], "lines": all_fitted(lines, 8), "words": words}
         )
     taken = [f"[{', '.join(arguments)}] = args", "args.clear()"]
-    body = [*taken, *released([line for line in text.lines if line], arguments)]
+    body = [*taken, *released(written, arguments)]
     build = target.build(members, source).strip("\n")
     lines = all_fitted(body, 4)
     python = [build, *lines, *(line for c in constants for line in c["lines"])]
@@ -82,6 +90,22 @@ def emit_function(
         build=build,
     )
     return "\n".join(line.rstrip() for line in made.splitlines()).rstrip("\n") + "\n"
+
+
+def _is_large_fill(node: Node) -> bool:
+    """Is it one number in so much memory that no call should leave it there for the next?"""
+    return node.op == "expand" and node.inputs[0].op == "scalar" and size_bytes(node) > _KEPT
+
+
+def _with_fill(lines: Sequence[str], name: str, node: Node, place: str) -> list[str]:
+    """Statements with one before them that fills the memory of `name`, right before it is read."""
+    shape, value = shape_text(stripped(node.shape, 1), {}), node.inputs[0]["value"]
+    about = f'dtype={node.dtype}, device="{place}"'
+    fill = f"{name} = torch.full({shape}, {python_literal(value)}, {about})"
+    first = next(i for i, line in enumerate(lines) if re.search(rf"\b{name}\b", line))
+    while lines[first].startswith(" "):  # part of a statement
+        first -= 1
+    return [*lines[:first], fill, *lines[first:]]
 
 
 def released(lines: Sequence[str], arguments: Sequence[str]) -> list[str]:

@@ -86,7 +86,7 @@ template <class M, class Tile, int SplitK, class Body> struct Product<Schedule<M
 
     // Rows of tiles at a time: as many as fit, if that takes hardly more waves than all at once.
     long tiles_at_a_time(long depth) const {
-      constexpr long kKept = 256 << 20;  // bytes
+      constexpr long kKept = 64 << 20;  // bytes
       const long most = kKept / (split_bytes<M>(1, depth) * S::kTileRows);
       for (long high = most; high < tile_rows && 2 * high > most; high--)
         if (50 * (tile_rows / high * waves(high) + waves(tile_rows % high)) <= 51 * waves(tile_rows)) return high;
