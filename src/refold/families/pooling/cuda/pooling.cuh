@@ -143,20 +143,22 @@ __global__ void __launch_bounds__(kPoolingThreads)
 }
 
 template <class Body> Error pooling(const Body& body, long planes, cudaStream_t stream) {
-  const long threads = planes * Body::Depth::kMade * PoolingShape<Body>::kGroups * Body::Width::kMade;
-  if (threads == 0) return nullptr;
   Device device;
   RF_TRY(current_device(device));
   unsigned grid;
   if constexpr (PoolingLine<Body>::kTakes) {
     const long lines = planes * Body::Depth::kMade * Body::Height::kMade;
+    if (lines == 0) return nullptr;
     RF_TRY(grid_of(lines * PoolingLine<Body>::kRuns, grid));
     return launch(pooling_lines<Body>, grid, kPoolingThreads, 0, stream, launch_mode_on(device),
                   "launching a pooling kernel of lines", body);
+  } else {
+    const long threads = planes * Body::Depth::kMade * PoolingShape<Body>::kGroups * Body::Width::kMade;
+    if (threads == 0) return nullptr;
+    RF_TRY(grid_of(blocks_of(threads, kPoolingThreads), grid));
+    return launch(pooling_windows<Body>, grid, kPoolingThreads, 0, stream, launch_mode_on(device),
+                  "launching a pooling kernel", body, threads);
   }
-  RF_TRY(grid_of(blocks_of(threads, kPoolingThreads), grid));
-  return launch(pooling_windows<Body>, grid, kPoolingThreads, 0, stream, launch_mode_on(device),
-                "launching a pooling kernel", body, threads);
 }
 
 }  // namespace rf

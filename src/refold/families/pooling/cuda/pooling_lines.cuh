@@ -21,26 +21,28 @@ template <class Body> struct PoolingLine {
   static constexpr long kRuns = (Width::kMade + kMostOfRun - 1) / kMostOfRun;  // of a line
   static constexpr int kRun = int((Width::kMade + kRuns - 1) / kRuns);  // windows; the last run may have less
   static constexpr long kLong = (kRun - 1) * Width::kStep + Width::kSpan;
-  static constexpr bool kTakes = kIsOne<typename Body::Depth> && kIsOne<typename Body::Height> && Width::kSize > 1 &&
+  // of 32 bits, all places on a line are, and all beyond its ends
+  static constexpr bool kIsShort = Width::kGiven < 1 << 30 && Width::kMade * Width::kStep < 1 << 30;
+  static constexpr bool kTakes = kIsShort && kIsOne<typename Body::Depth> && kIsOne<typename Body::Height> && Width::kSize > 1 &&
                                  Width::kSpan > Width::kStep && kRun > kPoolingThreads && kLong <= kMostOfReach;
   static constexpr int kReach = kTakes ? int(kLong) : 1;  // elements that a run reads
 };
 
 // A run of windows of a line. Within: all that it reads lies in the image, all that it makes in the result.
-template <class Body, bool Within> RF_FN void pool_run(const Body& body, Real* reach, long line, long first) {
+template <class Body, bool Within> RF_FN void pool_run(const Body& body, Real* reach, long line, int first) {
   using Pool = typename Body::Pool;
   using Width = typename Body::Width;
   using Line = PoolingLine<Body>;
   constexpr int kLoads = (Line::kReach + kPoolingThreads - 1) / kPoolingThreads;
   constexpr int kResults = (Line::kRun + kPoolingThreads - 1) / kPoolingThreads;
   constexpr int kUnroll = Width::kSize <= kUnrolledTaps / 4 ? int(Width::kSize) : 8;
-  const long begin = Width::begin(first), made = Within ? Line::kRun : Width::kMade - first;
+  const int begin = Width::begin(first), made = Within ? Line::kRun : int(Width::kMade) - first;
   const int last = Within || made > Line::kRun ? Line::kReach - 1 : int((made - 1) * Width::kStep + Width::kSpan - 1);
   Real loaded[kLoads];
 #pragma unroll
   for (int i = 0; i < kLoads; i++) {
     const int at = threadIdx.x + i * kPoolingThreads;
-    const long col = begin + (at < last ? at : last);
+    const int col = begin + (at < last ? at : last);
     const Real element = body.template term<Real>(line, Width::template nearest<Within>(col));
     loaded[i] = Width::template holds<Within>(col) ? element : Pool::identity();
   }
@@ -68,7 +70,8 @@ __global__ void __launch_bounds__(kPoolingThreads) pooling_lines(const __grid_co
   using Line = PoolingLine<Body>;
   using Width = typename Body::Width;
   __shared__ Real reach[Line::kReach];
-  const long block = blockIdx.x, line = block / Line::kRuns, first = (block - line * Line::kRuns) * Line::kRun;
+  const unsigned line = blockIdx.x / unsigned(Line::kRuns);
+  const int first = int(blockIdx.x - line * unsigned(Line::kRuns)) * Line::kRun;
   sync_dependent_grids(body);
   // as one for all threads
   if (Width::has(Width::begin(first), Line::kReach) && first + Line::kRun <= Width::kMade)
