@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from refold.contract import load
 from refold.judge.ask.request import asked
+from refold.judge.tests.forms import batches
 from refold.judge.tests.once import shapes
 from refold.judge.verdict import begin, facts
 
@@ -70,3 +73,36 @@ def test_which_shapes_may_be_refused(
     """No samples, or one row of one input alone for all of another: a kernel may refuse these."""
     before, behind = ([torch.zeros(size) for size in sizes] for sizes in (given, other))
     assert shapes.seldom(before, behind) is seldom
+
+
+@pytest.mark.parametrize(("grows", "whole"), [(0.0, True), (1.0, False)])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_loop_over_samples_is_asked_of_fewer_sizes(
+    grows: float, whole: bool, alone: bool
+) -> None:
+    """A secret choice, where calls take as much longer as their samples are more."""
+    usual, batch = 1e-3, 8
+
+    def takes(given: list[torch.Tensor]) -> float:
+        return usual * (1 + grows * (len(given[0]) / batch - 1))
+
+    def sizes(secret: int) -> list[int]:
+        session: Any = SimpleNamespace(
+            secret=secret,
+            call_seconds=usual,
+            alone=alone,
+            device=torch.device("cpu"),
+            inputs=lambda: [torch.zeros(batch, 4)],
+            oracle=SimpleNamespace(call_seconds=takes),
+            oracle_enter=lambda state: None,
+            base_state="",
+        )
+        return batches._sizes(session, 32.0, 0)
+
+    found, other = sizes(1), sizes(2)
+    assert set(found) != set(other)
+    if whole or alone:
+        assert set(range(1, 130)) <= set(found)
+    else:
+        took = sum(usual * n / batch for n in found)
+        assert len(found) >= 8 and took <= 1.0 < usual * sum(range(1, 2051, 20)) / batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
@@ -11,6 +11,7 @@ from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import Seen, begin, call, living
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
+from refold.judge.verdict.room import starving
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 
@@ -23,6 +24,11 @@ _DRAWN = 24  # of the larger ones
 # secret choice of sizes: of models that take long so many that others have room, too
 _SECONDS, _OTHER_MODE = 0.7, 0.5
 _SLOW, _CHOSEN = 1e-3, 0.4  # seconds of a call above which it is a choice, and of all these calls
+# of eager's calls in one mode, and of one call in either: of a loop over samples, which takes as
+# much longer as they are more, there would be no time for other tests
+_MOST_SECONDS, _LONG = 1.0, 0.25
+# times as many samples: what these take says what each takes; not asked of who takes so long
+_MORE, _KNOWN = 8, 1e-2
 _CALLS = 2  # the first step that is one: a module is built, and its mode set
 _REFUSED = 3  # sizes that the reference may refuse
 
@@ -36,14 +42,39 @@ def _batches(session: Session) -> Iterator[Life]:
     batch = held[0].shape[0]
     first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
     size = sum(t.numel() * t.element_size() for t in (*held, *tensors(truth.outputs)))
+    took, drawn = _seconds(session), random.Random(session.secret ^ 4)
     for new in _BATCHES:
         if new != batch and size / batch * new < _MOST_BYTES:
             sized = {"x0": draws.resized(given, batch, new, iter(first))}
             status = Status.WRONG_NUMERICS
-            for train in dict.fromkeys((session.oracle.training, False)):
+            modes = list(dict.fromkeys((session.oracle.training, False)))
+            if took(new) > _LONG and not session.alone:
+                modes = [drawn.choice(modes)]
+            for train in modes:
                 where = "" if train == session.oracle.training else ", in eval mode"
                 steps = (*begin(train), call("y"))
                 yield Life(f"batch {new}{where}", steps, sized, status=status)
+
+
+def _seconds(session: Session) -> Callable[[int], float]:
+    """What the reference takes for so many samples, by an estimate: a straight line through what it
+    takes for its own number and for some times as many; nothing where it does not take these, and
+    on a GPU, where a call of other sizes may end its use."""
+    if session.device.type != "cpu" or session.call_seconds > _KNOWN:
+        return lambda _: 0.0
+    given = session.inputs()
+    held = tensors(given)
+    batch = held[0].shape[0]
+    first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
+    more = draws.resized(given, batch, _MORE * batch, iter(first))
+    session.oracle_enter(session.base_state)
+    try:
+        each = (session.oracle.call_seconds(more) - session.call_seconds) / ((_MORE - 1) * batch)
+    except Exception as error:
+        if starving(error):
+            raise
+        return lambda _: 0.0
+    return lambda n: max(0.0, session.call_seconds + each * (n - batch)) if each > 0 else 0.0
 
 
 def _every(session: Session) -> Iterator[Seen]:
@@ -94,7 +125,11 @@ def _sizes(session: Session, each: float, mode: int) -> list[int]:
     count = int(seconds / (3 * session.call_seconds + 5e-4))
     if count < len(sizes) and not session.alone:
         sizes = sorted(drawn.sample(sizes, max(count, 8)))
-    while sizes and sum(sizes) * each > _MOST_BYTES:
+    took = _seconds(session)
+    while sizes and (
+        sum(sizes) * each > _MOST_BYTES
+        or (sum(map(took, sizes)) > _MOST_SECONDS and not session.alone)
+    ):
         sizes = sorted(drawn.sample(sizes, len(sizes) * 3 // 4))
     drawn.shuffle(sizes)  # a smaller batch behind a larger one meets what that has left
     return sizes
@@ -104,15 +139,16 @@ TESTS: tuple[Test, ...] = (
     living(
         "batches",
         "grids of a fixed size, tails of blocks",
-        "Batches of 65 to 4099, within 64 MB; in eval mode, too.",
+        "Batches of 65 to 4099, within 64 MB; in eval mode, too, or in one of both where a call "
+        "takes long.",
         _batches,
         40,
     ),
     living(
         "every batch",
         "a few numbers of samples that are wrong, rows that a larger batch has left",
-        "Every number of samples up to 129 and many up to 2050, in a secret order; of slow models "
-        "a secret choice; in eval mode, too.",
+        "Every number of samples up to 129 and many up to 2050, in a secret order; of slow models, "
+        "and of loops over samples, a secret choice; in eval mode, too.",
         _every,
         48,
         lives=4,
