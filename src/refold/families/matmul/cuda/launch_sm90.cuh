@@ -84,10 +84,13 @@ template <class M, class Tile, int SplitK, class Body> struct Product<Schedule<M
       return tiles < fit && !uses_stream_k(high, along) ? tiles : fit;
     }
 
-    // Rows of tiles at a time: as many as fit, if that takes hardly more waves than all at once.
+    // Rows of tiles at a time: as many as fit, if that takes hardly more waves than all at once. Each time costs about
+    // 17 us more, so that it is a quarter of all rows, if that is neither little memory nor much.
     long tiles_at_a_time(long depth) const {
-      constexpr long kKept = 64 << 20;  // bytes
-      const long most = kKept / (split_bytes<M>(1, depth) * S::kTileRows);
+      constexpr long kLittle = 64 << 20, kMuch = 256 << 20;  // bytes
+      const long quarter = split_bytes<M>(this->rows, depth) / 4;
+      const long kept = quarter < kLittle ? kLittle : quarter < kMuch ? quarter : kMuch;
+      const long most = kept / (split_bytes<M>(1, depth) * S::kTileRows);
       for (long high = most; high < tile_rows && 2 * high > most; high--)
         if (50 * (tile_rows / high * waves(high) + waves(tile_rows % high)) <= 51 * waves(tile_rows)) return high;
       return tile_rows;
