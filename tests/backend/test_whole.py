@@ -111,6 +111,32 @@ def test_training() -> None:
         torch.testing.assert_close(a, b)
 
 
+def test_hooks_are_seen() -> None:
+    """Those of parts, and those of every module, when they come and when they have gone."""
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Sigmoid())
+    x, seen, every = torch.randn(4, 6), [], nn.modules.module.register_module_forward_hook
+    with all_ours():
+        fast = refold.optimize(model, x, training=True, measure=False)
+        assert fast is not model
+    for hook in (
+        lambda: model[2].register_forward_hook(lambda part, given, made: seen.append(made)),
+        lambda: model[0].register_forward_hook(lambda part, given, made: made * 2),
+        lambda: model[2].register_forward_pre_hook(lambda part, given: (given[0] + 1,)),
+        lambda: model[2].register_full_backward_hook(lambda *given: seen.append(given)),
+        lambda: every(lambda part, given, made: made * 2 if part is model[3] else None),
+    ):
+        handle, results = hook(), []
+        for run in (fast, model):
+            model.zero_grad()
+            before, result = len(seen), run(x)
+            result.square().sum().backward()
+            results.append([result, *(p.grad for p in model.parameters()), len(seen) - before])
+        handle.remove()
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(fast(x), model(x))
+    assert torch._dynamo.config.skip_nnmodule_hook_guards  # as it was
+
+
 def test_copies_and_pickles() -> None:
     model, x = Decoder().eval(), torch.randn(6, 8)
     with all_ours(), torch.no_grad():

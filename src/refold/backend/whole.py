@@ -22,6 +22,11 @@ from refold.growth import is_apart
 from refold.subclass import Program
 
 _log = logging.getLogger("refold")
+_GLOBAL_HOOKS = [
+    name
+    for name, value in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and isinstance(value, dict)
+]
 
 
 @dataclass
@@ -43,14 +48,25 @@ class ByGraphs:
         if not self.training and torch.is_grad_enabled() and _trains(module, args, kwargs):
             self.why = "gradients are wanted, and it was optimized without training=True"
             return forward(module, *args, **kwargs)
+        if any(vars(torch.nn.modules.module)[name] for name in _GLOBAL_HOOKS):
+            self.why = "a hook acts around the forward of every module"  # Dynamo leaves it out
+            return forward(module, *args, **kwargs)
         if self._call is None:
             call = again(functools.partial(forward, module))
             self._call = torch.compile(call, backend=self._compiled)
         self.why = None
-        return self._call(*args, **kwargs)
+        config: Any = torch._dynamo.config
+        before = config.skip_nnmodule_hook_guards
+        try:
+            return self._call(*args, **kwargs)
+        finally:
+            if config.skip_nnmodule_hook_guards is not before:
+                config.skip_nnmodule_hook_guards = before
 
     def _compiled(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """A later call may have sizes or types that PyTorch's own compiler does not bear."""
+        # Dynamo, which asks behind this, is to see at each call whether parts have other hooks
+        torch._dynamo.config.skip_nnmodule_hook_guards = False
         try:
             return refold(graph, inputs, options=self.options.given())
         except Exception as error:
