@@ -25,7 +25,7 @@ BACKEND: Mapping[str, Row] = {
         for name in (
             "test_training",
             "test_copies_and_pickles",
-            "test_hooks_are_seen",
+            "test_hooks_and_traces_are_seen",
             "test_where_nothing_is_gained_the_reason_is_told",
             "test_a_mode_that_no_file_serves_is_compiled_graph_by_graph",
             "test_what_torch_compile_does_not_run_is_kept",

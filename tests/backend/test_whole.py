@@ -111,13 +111,14 @@ def test_training() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_hooks_are_seen() -> None:
+def test_hooks_and_traces_are_seen() -> None:
     """Those of parts, and those of every module, when they come and when they have gone."""
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Sigmoid())
     x, seen, every = torch.randn(4, 6), [], nn.modules.module.register_module_forward_hook
     with all_ours():
         fast = refold.optimize(model, x, training=True, measure=False)
         assert fast is not model
+    torch.testing.assert_close(torch.jit.trace(fast, x)(x), model(x))
     for hook in (
         lambda: model[2].register_forward_hook(lambda part, given, made: seen.append(made)),
         lambda: model[0].register_forward_hook(lambda part, given, made: made * 2),

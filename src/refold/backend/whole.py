@@ -48,6 +48,9 @@ class ByGraphs:
         if not self.training and torch.is_grad_enabled() and _trains(module, args, kwargs):
             self.why = "gradients are wanted, and it was optimized without training=True"
             return forward(module, *args, **kwargs)
+        if torch._C._get_tracing_state() is not None:
+            self.why = "torch.jit.trace follows the call"  # which a compiled function refuses
+            return forward(module, *args, **kwargs)
         if any(vars(torch.nn.modules.module)[name] for name in _GLOBAL_HOOKS):
             self.why = "a hook acts around the forward of every module"  # Dynamo leaves it out
             return forward(module, *args, **kwargs)
