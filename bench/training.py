@@ -49,9 +49,11 @@ class Mlp(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm1d(n) for n in sizes[1:-1])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        labels = (x[:, 0] * 1000).long()  # no constant, of which a compiler could make one
         for layer, norm in zip(self.layers, self.norms, strict=False):
             x = F.gelu(norm(layer(x)))
-        loss: torch.Tensor = F.cross_entropy(self.layers[-1](x), x[:, 0].long() * 0)
+        scores = self.layers[-1](x)
+        loss: torch.Tensor = F.cross_entropy(scores, labels.remainder(scores.shape[1]))
         return loss
 
 
