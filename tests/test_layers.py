@@ -13,6 +13,7 @@ SOURCE = REPOSITORY / "src" / "refold"
 ORDER = [
     "logs",
     "meanwhile",
+    "constructor",
     "contract",
     "ir",
     "runtime",

@@ -23,6 +23,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from refold.constructor import by_position
+
 Constant = int | float | bool | str | tuple[Any, ...]
 Sets = Mapping[str, Any] | Sequence[str]
 
@@ -70,12 +72,10 @@ class Reference:
         return cls
 
     def init_inputs(self, seed: int = 0) -> list[Any]:
-        """Constructor arguments; ``[]`` where the file has no ``get_init_inputs``."""
-        make = self.namespace.get("get_init_inputs")
-        if make is None:
-            return []
+        """Constructor arguments in order; ``[]`` where the file has no ``get_init_inputs``."""
+        make = self.namespace.get("get_init_inputs", list)
         seed_everything(seed)
-        return self._listed("get_init_inputs", make)
+        return self._listed("get_init_inputs", lambda: by_position(self.model_class, make()))
 
     def make(self, seed: int = 0, init: Sequence[Any] | dict[str, Any] | None = None) -> nn.Module:
         """Built under ``torch.manual_seed(seed)``; ``init``: other arguments, or by name."""
@@ -88,7 +88,7 @@ class Reference:
                 f"{self.path}: expected {self.class_name}(*get_init_inputs()) to build a module, "
                 f"came {_said(error)}; make the constructor accept {len(arguments)} argument(s)"
             ) from error
-        for name, value in itertools.chain(module.named_parameters(), module.named_buffers()):
+        for name, value in (*module.named_parameters(), *module.named_buffers()):
             if is_lazy(value):
                 raise ContractError(
                     f"{self.path}: expected parameters that have a shape, came a lazy one, {name}; "
