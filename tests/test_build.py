@@ -90,7 +90,11 @@ def use(folder: Path, home: Path, module: str = "fast", **more: str) -> tuple[st
     return done.stdout.strip(), done.stderr.strip()
 
 
-@pytest.mark.parametrize("level", ["avx2", "avx512"])
+NO_AVX512 = not torch.cpu._is_avx512_supported()
+WIDE = pytest.mark.skipif(NO_AVX512, reason="the processor has no AVX-512")
+
+
+@pytest.mark.parametrize("level", ["avx2", pytest.param("avx512", marks=WIDE)])
 def test_it_runs_without_a_compiler(files: Path, tmp_path: Path, level: str) -> None:
     problem, said = use(files / "built", tmp_path / "home", ATEN_CPU_CAPABILITY=level)
     assert (problem, said) == ("None", "")
