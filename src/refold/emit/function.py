@@ -23,9 +23,7 @@ from refold.emit.template import render
 from refold.ir import Node
 from refold.ir.literals import bare, python_literal
 from refold.plan import Plan
-from refold.price import size_bytes
-
-_KEPT = 1 << 20  # bytes of a constant that is only a number
+from refold.plan.fills import is_large_fill
 
 
 class _FunctionWriter(ForwardWriter):
@@ -64,7 +62,7 @@ def emit_function(
     constants: list[dict[str, Any]] = []
     written = [line for line in text.lines if line]
     for fold in text.folds:
-        if _is_large_fill(fold.node):
+        if is_large_fill(fold.node):
             written = _with_fill(written, text.names[fold.node], fold.node, str(captured.device))
             continue
         _, lines = fold_lines(fold, fold.node in text.channels_last)
@@ -90,11 +88,6 @@ def emit_function(
         build=build,
     )
     return "\n".join(line.rstrip() for line in made.splitlines()).rstrip("\n") + "\n"
-
-
-def _is_large_fill(node: Node) -> bool:
-    """Is it one number in so much memory that no call should leave it there for the next?"""
-    return node.op == "expand" and node.inputs[0].op == "scalar" and size_bytes(node) > _KEPT
 
 
 def _with_fill(lines: Sequence[str], name: str, node: Node, place: str) -> list[str]:
