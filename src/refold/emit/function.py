@@ -90,10 +90,10 @@ def emit_function(
     return "\n".join(line.rstrip() for line in made.splitlines()).rstrip("\n") + "\n"
 
 
-def _with_fill(lines: Sequence[str], name: str, node: Node, place: str) -> list[str]:
+def _with_fill(lines: Sequence[str], name: str, node: Node, device: str) -> list[str]:
     """Statements with one before them that fills the memory of `name`, right before it is read."""
     shape, value = shape_text(stripped(node.shape, 1), {}), node.inputs[0]["value"]
-    about = f'dtype={node.dtype}, device="{place}"'
+    about = f'dtype={node.dtype}, device="{device}"'
     fill = f"{name} = torch.full({shape}, {python_literal(value)}, {about})"
     first = next(i for i, line in enumerate(lines) if re.search(rf"\b{name}\b", line))
     while lines[first].startswith(" "):  # part of a statement

@@ -3,8 +3,8 @@
 Depth first, the gradients of weights would come last of a backward, and all that they read would
 wait for them. So of the steps that could run one that frees more than it takes runs first, and one
 that makes nothing but results, which are less than what it reads; else the next in the order as it
-is. In that order a step that takes more than it frees then runs as late as it can: right before the
-first that reads what it makes.
+is. Where it holds less, a step of that order that takes more than it frees runs as late as it can:
+right before the first that reads what it makes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Lives:
                     able.add(i)
                     heappush(ready, i)
                     consider(i)
-        return self._late(found)
+        return min(found, self._late(found), key=self.held)
 
     def _late(self, order: Sequence[int]) -> list[int]:
         """The same order, but that steps which take more than they free run as late as they can."""

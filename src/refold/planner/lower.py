@@ -5,7 +5,8 @@ unless a logsumexp along rows is asked for whole, as a product's epilogue takes 
 variance along rows becomes a mean and a sum of squares of centred values. A reduction over several
 axes becomes one over the trailing axes (elements of one row) and one over the leading axes
 (elements of one column), the two forms that the templates know; one over channels stays as it is.
-Kernels read floats alone: a mask that is no comparison of floats is read as zeros and ones.
+Kernels read floats alone: a mask that is no comparison of floats is read as zeros and ones, and a
+comparison that is counted as a number is a choice of 1 and 0.
 """
 
 from __future__ import annotations

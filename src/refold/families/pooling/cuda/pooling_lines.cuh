@@ -21,10 +21,11 @@ template <class Body> struct PoolingLine {
   static constexpr long kRuns = (Width::kMade + kMostOfRun - 1) / kMostOfRun;  // of a line
   static constexpr int kRun = int((Width::kMade + kRuns - 1) / kRuns);  // windows; the last run may have less
   static constexpr long kLong = (kRun - 1) * Width::kStep + Width::kSpan;
-  // of 32 bits, all places on a line are, and all beyond its ends
+  // places on a line, and those read beyond its ends, are counted in 32 bits
   static constexpr bool kIsShort = Width::kGiven < 1 << 30 && Width::kMade * Width::kStep < 1 << 30;
-  static constexpr bool kTakes = kIsShort && kIsOne<typename Body::Depth> && kIsOne<typename Body::Height> && Width::kSize > 1 &&
-                                 Width::kSpan > Width::kStep && kRun > kPoolingThreads && kLong <= kMostOfReach;
+  static constexpr bool kTakes = kIsShort && kIsOne<typename Body::Depth> && kIsOne<typename Body::Height> &&
+                                 Width::kSize > 1 && Width::kSpan > Width::kStep && kRun > kPoolingThreads &&
+                                 kLong <= kMostOfReach;
   static constexpr int kReach = kTakes ? int(kLong) : 1;  // elements that a run reads
 };
 
@@ -36,8 +37,8 @@ template <class Body, bool Within> RF_FN void pool_run(const Body& body, Real* r
   constexpr int kLoads = (Line::kReach + kPoolingThreads - 1) / kPoolingThreads;
   constexpr int kResults = (Line::kRun + kPoolingThreads - 1) / kPoolingThreads;
   constexpr int kUnroll = Width::kSize <= kUnrolledTaps / 4 ? int(Width::kSize) : 8;
-  const int begin = Width::begin(first), made = Within ? Line::kRun : int(Width::kMade) - first;
-  const int last = Within || made > Line::kRun ? Line::kReach - 1 : int((made - 1) * Width::kStep + Width::kSpan - 1);
+  const int left = int(Width::kMade) - first, made = Within || left > Line::kRun ? Line::kRun : left;
+  const int begin = Width::begin(first), last = int((made - 1) * Width::kStep + Width::kSpan - 1);
   Real loaded[kLoads];
 #pragma unroll
   for (int i = 0; i < kLoads; i++) {
@@ -55,7 +56,7 @@ template <class Body, bool Within> RF_FN void pool_run(const Body& body, Real* r
 #pragma unroll
   for (int i = 0; i < kResults; i++) {
     const int at = threadIdx.x + i * kPoolingThreads;
-    if (at >= Line::kRun || at >= made) return;
+    if (at >= made) return;
     const Real* window = reach + at * Width::kStep;
     Real value = Pool::identity();
 #pragma unroll kUnroll
