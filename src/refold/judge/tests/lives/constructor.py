@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import math
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refold.judge import draws
-from refold.judge.clock.stopwatch import effort
+from refold.judge.clock.stopwatch import effort, least
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import call, inputs, living, words
@@ -199,17 +199,28 @@ def _many(session: Session, case: str, value: int, put: Callable[[int], Init]) -
     for new, following in zip(_ON_THE_WAY, (*_ON_THE_WAY[1:], 0), strict=True):
         if new <= value:
             continue
-        began, state = time.thread_time(), _state(session, put(new))
-        one = None if state is None else _taken(session, case, put(new), (value, new), state)
-        if state is None or one is None:
+        times = (following / new) ** 2
+        most = _MANY_SECONDS / times if times else math.inf
+        build = functools.partial(_with_many, session, case, value, put, new)
+        (one, held), took = least(build, most)
+        if one is None:
             return
         if not following:
             yield replace(one, case=f"{case} = {new} instead of {value}")
             return
-        times = (following / new) ** 2
-        took = time.thread_time() - began
-        if times * _bytes(state) > _MANY_BYTES or times * took > _MANY_SECONDS:
+        if times * held > _MANY_BYTES or took > most:
             return
+
+
+def _with_many(
+    session: Session, case: str, value: int, put: Callable[[int], Init], new: int
+) -> tuple[Life | None, int]:
+    """Calls of a module that is built with another number; None where the reference takes none.
+    And the bytes of its state."""
+    state = _state(session, put(new))
+    if state is None:
+        return None, 0
+    return _taken(session, case, put(new), (value, new), state), _bytes(state)
 
 
 def _drawn(session: Session, init: Init) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from refold.judge import draws
+from refold.judge.clock.stopwatch import effort_of, least
 from refold.judge.draws.inputs import dimensions, resized
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
@@ -98,33 +100,43 @@ def _long(session: Session) -> Iterator[Failure]:
     batch = held[0].shape[0]
     first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
     few = resized(given, batch, min(batch, _LEAST), iter(first))
-    before, began = session.cases, time.thread_time()
-    if not _takes(session, few):
+    before = session.cases
+    taken, usual = least(lambda: _takes(session, list(few)), 0.0)
+    if not taken:
         raise Skip("the reference does not take few samples")
-    usual = time.thread_time() - began
     for name, dims, size in list(dimensions(given))[:_AXES]:
         for count, following in zip(_LONG, (*_LONG[1:], 0), strict=True):
             if count <= size:
                 continue
-            began = time.thread_time()
-            more = resized(few, size, count, iter(dims))
-            more = draws.valued(more, functools.partial(_at_its_end, count=count))
-            if max(t.numel() for t in tensors(more)) > _WIDE or not _takes(session, more):
+            times = (following / count) ** 2
+            most = usual + (_LONG_SECONDS / times if times else math.inf)
+            lengthen = functools.partial(_lengthened, session, few, size, count, dims)
+            more, took = least(lengthen, most)
+            if more is None:
                 break
-            next_takes = (following / count) ** 2 * (time.thread_time() - began - usual)
             if count > _LONG[0]:  # else it is there to see how long the next takes
-                asked = time.perf_counter()
+                spent = effort_of(session.worker())
                 found = session.check(f"{name} = {count}", more, limit=True)
                 failures = [f for f in within(session, more, found) if _is_gross(f)]
                 yield from failures
                 # a candidate may be a loop where the reference is none
-                took = (time.perf_counter() - asked) * following / count
-                if failures or (took > _ANSWERED and not session.alone):
+                answered = spent() * following / count
+                if failures or (answered > _ANSWERED and not session.alone):
                     break
-            if next_takes > _LONG_SECONDS:
+            if took > most:
                 break
     if session.cases == before:
         raise Skip("the reference takes no long axis")
+
+
+def _lengthened(
+    session: Session, few: list[Any], size: int, count: int, dims: list[tuple[int, int]]
+) -> list[Any] | None:
+    """Inputs with an axis of another length; None where the reference does not take them."""
+    more = resized(few, size, count, iter(dims))
+    more = draws.valued(more, functools.partial(_at_its_end, count=count))
+    fits = max(t.numel() for t in tensors(more)) <= _WIDE
+    return more if fits and _takes(session, more) else None
 
 
 def _at_its_end(t: torch.Tensor, count: int) -> torch.Tensor:
