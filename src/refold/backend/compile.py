@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from refold.backend.inductor import copied, kind_of, parameters_of
+from refold.backend.missing import Gradients
 from refold.backend.options import BackendOptions
 
 
@@ -39,9 +40,10 @@ def refold(
     patches = dict(list_mode_options(mode)) if mode else {}
     patches |= {"triton.cudagraphs": True} if asked.graphs else {}
     patches |= {"fallback_random": True} if asked.eager_draws else {}
+    settings = dict(patches)
     patches |= with_compared_kept()
     before = torch.compiler.config.cache_key_tag
-    inner = functools.partial(_inner, asked, before, _Pair())
+    inner = functools.partial(_inner, asked, before, settings, _Pair())
     tensors = [v for v in inputs if isinstance(v, torch.Tensor)]
     trains = torch.is_grad_enabled() and any(v.requires_grad for v in tensors)
     if any(v.is_neg() for v in tensors):
@@ -99,6 +101,7 @@ class _Pair:
 def _inner(
     options: BackendOptions,
     before: str,
+    settings: Mapping[str, Any],
     pair: _Pair,
     module: torch.fx.GraphModule,
     inputs: Sequence[Any],
@@ -106,18 +109,36 @@ def _inner(
 ) -> Any:
     """Compile one graph of ATen: what Inductor calls in the place of its own compiler.
 
-    before: the tag of PyTorch's caches as the user has it, which Inductor's own graphs keep. pair:
-    the forward, where this is its backward.
+    before: the tag of PyTorch's caches as the user has it, which Inductor's own graphs keep.
+    settings: of Inductor, that the call asked for. pair: the forward, where this is its backward.
     """
+    from refold.backend.without import gradients_of
+
+    forward, gradients = pair.kept(module, given), None
+    if kind_of(given) == "backward":
+        gradients = gradients_of(module, inputs, options, settings, before, forward, given)
+    return compile_graph(options, before, forward, module, inputs, given, gradients)
+
+
+def compile_graph(
+    options: BackendOptions,
+    before: str,
+    forward: tuple[torch.fx.GraphModule, frozenset[str]] | None,
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    given: Mapping[str, Any],
+    gradients: Gradients | None = None,
+) -> Any:
+    """The same, of a backward whose forward is known. gradients: what it does without some."""
     from refold.backend import kept
     from refold.backend.report import tell
 
-    forward = pair.kept(module, given)
     config: Any = torch.compiler.config
     with config.patch(cache_key_tag=before):
         key = kept.key_of(options, module, inputs, given)
         found = kept.find(key, module, inputs, given) if key is not None else None
         if found is not None:
+            found.gradients = gradients
             return found
         from refold.backend.arguments import Forward
         from refold.backend.choose import chosen
@@ -125,6 +146,8 @@ def _inner(
         made_by = None if forward is None else Forward(*forward)
         run, report, lasting = chosen(options, module, inputs, given, made_by)
         tell(report, options.report)
+        if isinstance(run, kept.Kept):
+            run.gradients = gradients
         if key is not None and lasting and isinstance(run, kept.Kept):
             kept.keep(key, run, inputs)
     return kept.without_empty_key(run)

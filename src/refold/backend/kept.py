@@ -24,6 +24,7 @@ from torch._inductor.output_code import CompiledFxGraph
 
 from refold import __version__
 from refold.backend.loaded import Boxed, Operator, Unbuilt, define, load
+from refold.backend.missing import Gradients
 from refold.backend.options import BackendOptions
 from refold.backend.report import GraphReport, tell
 
@@ -36,7 +37,7 @@ class Kept(CompiledFxGraph):
     run: what is called. text, held: our function, and the tensors that the graph holds. operators:
     our parts. inner: what Inductor compiled. strides: of the results of our function, by dimension,
     as numbers or expressions of sizes; None for what is no tensor. report: what was chosen, and
-    why; aloud: whether it is printed.
+    why; aloud: whether it is printed. gradients: what a backward does where some do not come.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Kept(CompiledFxGraph):
         self.report, self.aloud = report, aloud
         self.text, self.held, self.operators = text, tuple(held), tuple(operators)
         self.inner, self.output_strides = inner, list(strides)
+        self.gradients: Gradients | None = None
         # what the caches ask of any compiled graph
         self.source_code = text or ""
         self.runnable_graph_str = self.inductor_post_grad_graph_str = ""
@@ -72,6 +74,10 @@ class Kept(CompiledFxGraph):
 
     def __call__(self, inputs: Any) -> Any:
         assert self.current_callable is not None
+        missing = self.gradients.missing(inputs) if self.gradients is not None else None
+        if missing:
+            assert self.gradients is not None
+            return self.gradients.run(self.current_callable, inputs, missing)
         return self.current_callable(inputs)
 
     def prepare_for_serialization(self) -> None:

@@ -23,6 +23,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from refold.backend.inductor import copied
+from refold.backend.missing import all_come, let_miss, with_missing, without_missing
 
 
 class _Drawn(Exception):
@@ -116,6 +117,9 @@ def _note(node: Any, graph: Graph | None, given: Sequence[Any]) -> bool:
         made._refold_first = made.backward
         made.backward = staticmethod(functools.partial(_backward, made))
         made._refold_twice = hasattr(made, "_double_backward") and _is_plain(made)
+        made._refold_key = made._compiled_autograd_key
+        made._compiled_autograd_key = staticmethod(functools.partial(all_come, made))
+    let_miss(node, made)
     if graph is not None and made._refold_twice and not torch._C._is_any_autocast_enabled():
         node._refold_graph = graph, given, _versions(given)
     return True
@@ -154,12 +158,16 @@ def _backward(made: Any, node: Any, *come: Any) -> Any:
             return found
     if not torch._C._autograd._get_current_graph_task_keep_graph():
         node._refold_graph = None  # as autograd frees what it has saved
-    return made._refold_first(node, *map(_read, come))
+    boxed = len(come) == 1 and isinstance(come[0], list)
+    each = list(map(_read, come[0] if boxed else come))
+    if missing := any(gradient is None for gradient in each):
+        each = with_missing(node, each)
+    if boxed:  # a list that is emptied on the way
+        come[0][:], each = each, []
+    found = made._refold_first(node, *(come if boxed else each))
+    return without_missing(node, found, known[1] if known else ()) if missing else found
 
 
 def _read(come: Any) -> Any:
-    """A gradient that comes in, or a list of them, as memory has its numbers."""
-    if isinstance(come, list):  # which is emptied on the way
-        come[:] = map(_read, come)
-        return come
+    """A gradient that comes in, as memory has its numbers."""
     return come.resolve_neg() if isinstance(come, torch.Tensor) and come.is_neg() else come
