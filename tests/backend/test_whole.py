@@ -70,6 +70,54 @@ def test_what_pytorch_fails_to_compile_later_runs_as_eager(
         assert refold.optimize(other, x.double(), training=True, measure=False) is other
 
 
+class Counted(nn.Sequential):
+    """Counts, and stops a graph where it is told to."""
+
+    stops = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self[0].num_batches_tracked.add_(1)
+        if self.stops:
+            torch._dynamo.graph_break()
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("otherwise", (False, True))
+def test_a_wrong_call_raises_eagers_own_error_and_counts_once(otherwise: bool) -> None:
+    """A last batch of one row is a ValueError of batch norm in train mode."""
+    torch.manual_seed(0)
+    model, x = Counted(nn.BatchNorm1d(8), nn.Linear(8, 4)), torch.randn(6, 8)
+    eager = copy.deepcopy(model)
+    if otherwise:
+        fast, taken = model, whole.Compiled()
+        calls = [lambda x: taken(fast, (), (x,), {}), eager]
+    else:
+        with all_ours():
+            fast = refold.optimize(model, x, training=True, measure=False)
+        calls = [fast, eager]
+    for batch in (x, x[:1], x, x[:1, :5]):
+        raised = []
+        for call in calls:
+            try:
+                call(batch).sum().backward()
+                raised.append("")
+            except Exception as error:
+                raised.append(f"{type(error).__name__}: {error}")
+        assert raised[0] == raised[1]
+        assert bool(raised[0]) == (len(batch) == 1)
+        for key, value in eager.state_dict().items():
+            torch.testing.assert_close(model.state_dict()[key], value, rtol=1e-4, atol=1e-5)
+    assert fast is model or refold.status(fast).reason == whole._WRONG
+
+
+def test_what_has_run_before_a_wrong_call_is_found_is_not_run_again() -> None:
+    model, taken = Counted(nn.BatchNorm1d(8)), whole.Compiled()
+    model.stops = True
+    with pytest.raises(RuntimeError, match="more than 1 value per channel"):
+        taken(model, (), (torch.randn(1, 8),), {})
+    assert model[0].num_batches_tracked == 1
+
+
 def test_inference() -> None:
     """By keyword, with a class of results that no file can name, and gradients by the original."""
     model = Decoder().eval()

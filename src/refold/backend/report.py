@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import threading
+import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -214,6 +215,13 @@ def again(model: Callable[..., Any]) -> Callable[..., Any]:
     # Dynamo keeps what it compiles with the code
     code = call.__code__.replace()
     return types.FunctionType(code, globals(), "call", None, call.__closure__)
+
+
+def begun(error: BaseException) -> bool:
+    """Had a function of `again` begun to run when Dynamo raised this? Its graphs may have written
+    to what they share with others, then. While Dynamo makes the first graph, nothing has run."""
+    frames = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any((c.co_name, c.co_filename) == ("call", again.__code__.co_filename) for c in frames)
 
 
 def _wants(value: Any) -> bool:

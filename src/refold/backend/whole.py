@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._dynamo.exc import TorchRuntimeError
 from torch.utils import _pytree as pytree
 
 from refold import twin
 from refold.backend.compile import refold
 from refold.backend.options import BackendOptions
-from refold.backend.report import Report, again, backward_of, broken, collected
+from refold.backend.report import Report, again, backward_of, begun, broken, collected
 from refold.capture import Example, kept
 from refold.capture.generators import torchs_kept
 from refold.growth import is_apart
@@ -27,6 +28,10 @@ _GLOBAL_HOOKS = [
     for name, value in vars(torch.nn.modules.module).items()
     if name.startswith("_global_") and isinstance(value, dict)
 ]
+# Dynamo runs each operation on sizes alone while it makes a graph. What fails there raises an error
+# of its own class and text, where eager's is a ValueError or an IndexError, say, and batch norm has
+# counted the call. So the original forward runs and raises what it raises.
+_WRONG = "an operation does not take what it is given"
 
 
 @dataclass
@@ -62,6 +67,11 @@ class ByGraphs:
         before = config.skip_nnmodule_hook_guards
         try:
             return self._call(*args, **kwargs)
+        except TorchRuntimeError as error:
+            if not self.tolerant or begun(error):
+                raise
+            self.why = _WRONG
+            return forward(module, *args, **kwargs)
         finally:
             if config.skip_nnmodule_hook_guards is not before:
                 config.skip_nnmodule_hook_guards = before
@@ -107,7 +117,12 @@ class Compiled:
             return type(module).forward(module, *args, **kwargs)
         if self._call is None:
             self._call = torch.compile(again(functools.partial(type(module).forward, module)))
-        return self._call(*args, **kwargs)
+        try:
+            return self._call(*args, **kwargs)
+        except TorchRuntimeError as error:
+            if begun(error):
+                raise
+            return type(module).forward(module, *args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Compiled, ()
