@@ -21,17 +21,20 @@ import torch
 from refold.judge.wire import answers, forkserver, frames, memory
 from refold.judge.wire.memory import Starved
 from refold.judge.wire.meter import METER, size_of
+from refold.judge.wire.processes import Waits, send, send_group
 from refold.judge.wire.ring import Ring
 
 _GO, _DONE, _END = b"g", b"d", b"e"
 _GIVES_OUTPUTS = ("call", "fetch", "live")
 _LOOK_AGAIN = 2.0  # seconds after which a process that was a stranger is looked at again
+_PATIENT = 3  # times a limit that is added to it at most while a worker waits for a processor
 _CROWDED = 4  # a worker that may have less than this part of memory does not answer for the limit
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a worker may use. Seconds are wall time; bytes and processes are of its whole group."""
+    """What a worker may use. Seconds are wall time, without those in which it waits for a processor
+    that others use; bytes and processes are of its whole group."""
 
     import_seconds: float = 600.0
     call_seconds: float = 20.0
@@ -104,6 +107,7 @@ class Host:
         self._peer = frames.Peer(ours, self.limits.message_bytes, ring)
         self._over = threading.Event()
         self._due = math.inf, 0.0  # when the worker is ended, and the limit that it broke
+        self._waited = 0.0  # seconds for a processor, since it was asked
         self._threads = [
             threading.Thread(target=self._drain, daemon=True),
             threading.Thread(target=self._watch, daemon=True),
@@ -206,12 +210,12 @@ class Host:
         """All of the worker's processes stand still inside the block."""
         pids = self._members()
         for pid in pids:
-            _signal(pid, signal.SIGSTOP)
+            send(pid, signal.SIGSTOP)
         try:
             yield
         finally:
             for pid in pids:
-                _signal(pid, signal.SIGCONT)
+                send(pid, signal.SIGCONT)
 
     def busy_seconds(self) -> float:
         """Time in which threads of the worker's processes ran or waited for a processor, added up:
@@ -237,7 +241,7 @@ class Host:
     def kill(self) -> None:
         """Ask the system to end the worker, and wait for nothing: `close` does. A worker that
         holds a device's context takes a while to go; several go side by side so."""
-        _signal_group(self._process.pid, signal.SIGKILL)
+        send_group(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the worker and everything it started."""
@@ -260,8 +264,9 @@ class Host:
     @contextlib.contextmanager
     def _within(self, limit: float) -> Iterator[None]:
         """Ends the worker where the block takes longer: each byte of it may come just in time."""
+        self._waited = 0.0
         self._due = time.monotonic() + limit, limit
-        self._sock.settimeout(limit + 5.0)
+        self._sock.settimeout((1 + _PATIENT) * limit + 5.0)
         try:
             yield
         finally:
@@ -306,13 +311,13 @@ class Host:
         if not self._why:
             self._why, self._reason = why, detail
         self._over.set()
-        _signal_group(self._process.pid, signal.SIGKILL)
+        send_group(self._process.pid, signal.SIGKILL)
         for _ in range(20):
             rest = self._members(anew=True)
             for pid in rest:
-                _signal(pid, signal.SIGSTOP)
+                send(pid, signal.SIGSTOP)
             for pid in rest:
-                _signal(pid, signal.SIGKILL)
+                send(pid, signal.SIGKILL)
             self._process.poll()
             if not rest:
                 break
@@ -333,11 +338,14 @@ class Host:
         stream.close()
 
     def _watch(self) -> None:
+        waits = Waits()
         while not self._over.wait(0.1):
-            due, limit = self._due
-            if time.monotonic() > due:
-                self._end("timed out", f"no answer within {limit:.0f} s")
             members = self._members()
+            due, limit = self._due
+            if due < math.inf:
+                self._waited = min(self._waited + waits.more(members), _PATIENT * limit)
+            if time.monotonic() > due + self._waited:
+                self._end("timed out", f"no answer within {limit:.0f} s")
             if len(members) > self.limits.processes:
                 self._end("processes", f"more than {self.limits.processes} processes")
             written = sum(memory.written(pid) for pid in members)
@@ -388,13 +396,3 @@ class Host:
                 continue
         self._unrelated = unrelated
         return found
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def _signal_group(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
