@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any
 
@@ -52,6 +52,7 @@ def resized(inputs: list[Any], old: int, new: int, dims: Iterator[tuple[int, int
 
 
 _SMALL = 1 << 18  # elements of what a larger batch is made of
+_ODD = 6  # axes that are odd at once
 _BLOCKS = 64, 256  # of rows or columns, of many kernels
 _TAIL = 9  # places at least behind the first block
 _LASTING, _OPEN = 321, 16.0  # places, and what gates of ordinary numbers are opened by
@@ -98,6 +99,23 @@ def shapes(
             sizes += [several_blocks] if _small(inputs, dims, size, several_blocks) else []
         for new in dict.fromkeys(s for s in sizes if s != size):
             yield f"{name} = {new}", resized(inputs, size, new, iter(dims))
+
+
+def odd(inputs: list[Any], takes: Callable[[list[Any]], bool]) -> list[Any] | None:
+    """The inputs with every axis of an odd number of places that the reference takes so; None where
+    it does so with no two. Where one axis is a whole number of blocks, so are all elements."""
+    held = tensors(inputs)
+    if not held or not held[0].dim():
+        return None
+    batch, found, changed = held[0].shape[0], inputs, 0
+    first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
+    for dims, size in [(first, batch), *((dims, size) for _, dims, size in dimensions(inputs))]:
+        now = tensors(found)
+        if size % 2 == 0 and all(now[i].shape[d] == size for i, d in dims) and changed < _ODD:
+            more = resized(found, size, size + 1, iter(dims))
+            if takes(more):
+                found, changed = more, changed + 1
+    return found if changed > 1 else None
 
 
 def _exchanged(

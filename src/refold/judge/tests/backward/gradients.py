@@ -267,24 +267,24 @@ def _batches(session: Session) -> Iterator[Life]:
     batch = held[0].shape[0]
     first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
     each = sum(t.numel() * t.element_size() for t in held) / max(batch, 1)
+    steps = [*begin(), _forward(), *_back(names, "gradients")]
     for size in _BATCHES:
         if size != batch and (size <= 50 or size * each < _BYTES):
             sized = {"x0": draws.resized(given, batch, size, iter(first))}
-            if not size and not common.keeps_numbers(session, sized):
-                continue
-            steps = [*begin(), _forward(), *_back(names, "gradients")]
-            yield Life(f"batch {size}", tuple(steps), sized)
+            if size or common.keeps_numbers(session, sized):
+                yield Life(f"batch {size}", tuple(steps), sized)
     laid = dict(draws.layouts(given))
     cases = {f"inputs {c}": laid[c] for c in ("transposed", "every second column") if c in laid}
     cases |= {"an axis in front": draws.every(given, lambda t: _in_front(t, batch))}
-    steps = [*begin(), _forward(), *_back(names, "gradients")]
-    for case, changed in (*cases.items(), *_axes(given)):
+    for case, changed in (*cases.items(), *_axes(session, given)):
         yield _of_rank(Life(case, tuple(steps), {"x0": changed}), given)
     yield from _in_the_other_mode(session, {"ordinary inputs": given, **cases}, first)
 
 
-def _axes(given: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Other axes than the batch, longer by one, and much longer."""
+def _axes(session: Session, given: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Other axes than the batch, longer by one, and much longer; all odd at once."""
+    odd = draws.odd(given, lambda more: session.truth(more).eager is not None)
+    yield from [("every axis odd", odd)] if odd is not None else []
     for name, dims, old in list(draws.dimensions(given))[:_AXES]:
         for new in (old + 1, draws.longer(given, dims, old)):
             changed = draws.resized(given, old, new, iter(dims))
@@ -392,8 +392,8 @@ TESTS: tuple[Test, ...] = (
     living(
         "batches with gradients",
         "a backward for one shape or layout",
-        "Gradients at other sizes of each axis, of one more axis and of inputs that are not "
-        "contiguous, in the other mode, too.",
+        "Gradients at other sizes of each axis, all odd, too, of one more axis and of inputs that "
+        "are not contiguous, in the other mode, too.",
         _batches,
         22,
     ),

@@ -138,7 +138,7 @@ def _varied(session: Session) -> Iterator[Life]:
             more += [{"do": "random", "label": _DRAWN}]
         one = _taken(session, case, given, size, state, more)
         if one is not None:
-            yield _copied(session, _with_far(session, one))
+            yield _copied(session, _of_odd(session, _with_far(session, one)))
     for case, value, put in _counts(session):
         if not (hurried and spent() > _QUICK_SECONDS):
             yield from _many(session, case, value, put)
@@ -215,12 +215,15 @@ def _many(session: Session, case: str, value: int, put: Callable[[int], Init]) -
 def _with_many(
     session: Session, case: str, value: int, put: Callable[[int], Init], new: int
 ) -> tuple[Life | None, int]:
-    """Calls of a module that is built with another number; None where the reference takes none.
-    And the bytes of its state."""
+    """Calls of a module that is built with another number; None where the reference takes none, or
+    answers with nothing but zeros (more keys than there are heads). And the bytes of its state."""
     state = _state(session, put(new))
-    if state is None:
+    one = None if state is None else _taken(session, case, put(new), (value, new), state)
+    if state is None or one is None:
         return None, 0
-    return _taken(session, case, put(new), (value, new), state), _bytes(state)
+    answer = tensors(life.eager(session, one).seen["y"][1])
+    said = not answer or any(bool(t.count_nonzero()) for t in answer)
+    return one if said else None, _bytes(state)
 
 
 def _drawn(session: Session, init: Init) -> str:
@@ -237,6 +240,16 @@ def _copied(session: Session, one: Life) -> Life:
     """With a call of a copy in the end, which has the same arguments."""
     steps = (*one.steps, {"do": "clone", "to": "copy"}, call("a copy of it", model="copy"))
     more = replace(one, steps=steps)
+    return more if life.eager(session, more).raised is None else one
+
+
+def _of_odd(session: Session, one: Life) -> Life:
+    """With a call of an odd number of samples: what ends at whole blocks of all elements has none
+    left where the samples are so many, whatever the other axes are."""
+    batch = next((len(t) for t in tensors(one.inputs["x0"]) if t.dim()), 0)
+    if batch < 2 or batch % 2:
+        return one
+    more = replace(one, steps=(*one.steps, call("an odd number of samples", rows=batch - 1)))
     return more if life.eager(session, more).raised is None else one
 
 
@@ -265,7 +278,8 @@ TESTS: tuple[Test, ...] = (
         "The constructor's whole numbers, one more, one less, doubled, -1 and 259, its switches, "
         "words and other numbers, above one, too, probabilities of zero, alone or in tuples, where "
         "taken; defaults, too; all by keyword; those that have defaults left out; inputs fit a "
-        "size of theirs, whole numbers far away, too; a copy has the same arguments.",
+        "size of theirs, whole numbers far away and an odd number of samples, too; a copy has the "
+        "same arguments.",
         _varied,
         44,
     ),

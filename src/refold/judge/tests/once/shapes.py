@@ -32,6 +32,9 @@ def run(session: Session) -> Iterator[Failure]:
     before = session.cases
     for case, inputs in shaped:
         yield from session.check(case, inputs, limit=seldom(given, inputs, held))
+    odd = draws.odd(given, lambda more: session.truth(more).eager is not None)
+    if odd is not None:
+        yield from session.check("every axis odd", odd, limit=seldom(given, odd, held))
     for case, inputs in draws.lasting(given):
         if has_power(session.truth(inputs)):
             yield from session.check(case, inputs, limit=seldom(given, inputs, held))
@@ -76,7 +79,7 @@ TEST = Test(
     "one-shape kernels, skipped tails, numbers taken for constants, inputs changed at some sizes",
     "Batches of 0, 1, odd, one more, eight times as many and secret sizes, every dimension (one "
     "more, small, 64, 257, secret, as large as another, exchanged with the batch, long with the "
-    "same large numbers at every place) and other numbers (zero, one, negative) that the "
-    "reference accepts.",
+    "same large numbers at every place), all of them odd, and other numbers (zero, one, negative) "
+    "that the reference accepts.",
     run,
 )
