@@ -5,8 +5,9 @@ more (`retain_graph=True`) it writes over copies; PyTorch would raise an error.
 
 AOTAutograd makes one derivative of a graph. Where a gradient is itself to be differentiated
 (`create_graph=True`: a gradient's penalty, an equation's residuals), the graph runs once more by
-PyTorch's own calls, whose gradients have gradients in turn. A graph that draws random numbers or
-writes to its arguments would not be the same again: there PyTorch's error stays.
+PyTorch's own calls, whose gradients have gradients in turn. Buffers that it writes, as the vectors
+of a spectral norm and the statistics of a batch norm, are copies then, of what they were before.
+A graph that draws random numbers would not be the same again: there PyTorch's error stays.
 
 Gradients that come in may have the negative bit, which a compiled backward reads past: it gets
 copies without.
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,12 +48,16 @@ class Graph:
         self.module = copied(module)
 
     def gradients(
-        self, given: Sequence[Any], versions: Sequence[Any], wanted: Sequence[bool], come: Any
+        self, call: Call, wanted: Sequence[bool], come: Sequence[Any]
     ) -> tuple[Any, ...] | None:
         """Gradients that can be differentiated, of each argument; None where nobody can tell.
         come: the gradients of results."""
-        if len(given) != len(wanted) or _versions(given) != versions:
+        if len(call.given) != len(wanted) or call.versions() != call.known:
             return None
+        given = [
+            call.before[i].clone() if i in call.before else value
+            for i, value in enumerate(call.given)
+        ]
         try:
             with torch.enable_grad(), _NoDraws():  # type: ignore[no-untyped-call]
                 results = self.module(*given)
@@ -81,48 +87,79 @@ class Graph:
 _VERSION = operator.attrgetter("_version")
 
 
-def _versions(given: Sequence[Any]) -> list[Any]:
-    try:
-        return list(map(_VERSION, given))
-    except (AttributeError, RuntimeError):  # sizes, and tensors of inference mode have none
-        tensors = (v for v in given if isinstance(v, torch.Tensor) and not v.is_inference())
-        return list(map(_VERSION, tensors))
+@dataclass
+class Call:
+    """A call of a graph. before: the arguments that it writes, as they were. known: versions of the
+    others behind it."""
+
+    given: Sequence[Any]
+    before: Mapping[int, torch.Tensor]
+    known: Sequence[int] = ()
+
+    def versions(self) -> list[int]:
+        kept = [v for i, v in enumerate(self.given) if i not in self.before]
+        try:
+            return list(map(_VERSION, kept))
+        except (AttributeError, RuntimeError):  # sizes, and tensors of inference mode have none
+            tensors = (v for v in kept if isinstance(v, torch.Tensor) and not v.is_inference())
+            return list(map(_VERSION, tensors))
 
 
 def with_second(run: Callable[..., Any], graph: Graph | None) -> Callable[..., Any]:
     """A compiled graph whose gradients can be differentiated, by `graph` where there is one."""
+    written: Sequence[int] | None = () if graph is None else None  # None: not known yet
 
     @functools.wraps(run)
     def call(*given: Any) -> Any:
+        nonlocal written
+        before = _copies(given, written)
         results = run(*given)
         for result in results if isinstance(results, (tuple, list)) else (results,):
             node = result.grad_fn if isinstance(result, torch.Tensor) else None
-            if node is not None and _note(node, graph, given):
+            made = getattr(type(node), "_forward_cls", None)
+            if made is not None:  # no node of another function, as of a view
+                _teach(made)
+                let_miss(node, made)
+                if graph is not None and len(made.metadata.input_info) == len(given):
+                    written = made._refold_written
+                    if made._refold_twice:
+                        _note(node, graph, Call(given, {i: before[i] for i in written}))
                 break
         return results
 
     return call
 
 
-def _note(node: Any, graph: Graph | None, given: Sequence[Any]) -> bool:
-    """Let a result's node know what it was computed of, and its class how to ask. False where it is
-    a node of another function, as of a view."""
-    made = getattr(type(node), "_forward_cls", None)
-    if made is None:
-        return False
+def _copies(given: Sequence[Any], written: Sequence[int] | None) -> dict[int, torch.Tensor]:
+    """What a graph may write, before it does. written: None where that is not known: all that wants
+    no gradient."""
+    if written is None:
+        written = [
+            i for i, v in enumerate(given) if isinstance(v, torch.Tensor) and not v.requires_grad
+        ]
+    return {i: given[i].clone() for i in written} if written else {}
+
+
+def _note(node: Any, graph: Graph, call: Call) -> None:
+    """Let a result's node know what it was computed of."""
+    if not torch._C._is_any_autocast_enabled():
+        call.known = call.versions()
+        node._refold_graph = graph, call
+
+
+def _teach(made: Any) -> None:
+    """Let the class of a graph's nodes know how to ask."""
     if "_refold_whole" not in vars(made) and hasattr(made, "_backward_impl"):
         made._refold_whole = made._backward_impl
         made._backward_impl = staticmethod(functools.partial(_retained, made))
     if "_refold_first" not in vars(made):
         made._refold_first = made.backward
         made.backward = staticmethod(functools.partial(_backward, made))
-        made._refold_twice = hasattr(made, "_double_backward") and _is_plain(made)
+        written = _written(made)
+        made._refold_written = written or ()
+        made._refold_twice = hasattr(made, "_double_backward") and written is not None
         made._refold_key = made._compiled_autograd_key
         made._compiled_autograd_key = staticmethod(functools.partial(all_come, made))
-    let_miss(node, made)
-    if graph is not None and made._refold_twice and not torch._C._is_any_autocast_enabled():
-        node._refold_graph = graph, given, _versions(given)
-    return True
 
 
 def _retained(made: Any, node: Any, given: list[Any]) -> Any:
@@ -138,22 +175,30 @@ def _retained(made: Any, node: Any, given: list[Any]) -> Any:
         return made._refold_whole(node, given)
 
 
-def _is_plain(made: Any) -> bool:
-    """Does a graph's function take and give what the graph takes and gives?"""
+def _written(made: Any) -> Sequence[int] | None:
+    """The arguments that a graph writes; None where its function does not take and give what the
+    graph takes and gives, or writes what wants a gradient."""
     known = made.metadata
-    beside = known.num_intermediate_bases, known.num_outputs_aliased, made.maybe_subclass_metadata
-    return not any(beside) and not any(
-        i.mutates_data or i.mutates_metadata for i in known.input_info
+    if known.num_intermediate_bases or known.num_mutated_inp_runtime_indices:
+        return None
+    # a result that is an argument, as a buffer that it wrote, has no gradient here
+    aliases = known.num_outputs_aliased and any(
+        o.requires_grad for o in known.output_info if o.base_idx is not None
     )
+    if aliases or made.maybe_subclass_metadata is not None:
+        return None
+    if any(i.mutates_metadata or (i.mutates_data and i.requires_grad) for i in known.input_info):
+        return None
+    return [i for i, info in enumerate(known.input_info) if info.mutates_data]
 
 
 def _backward(made: Any, node: Any, *come: Any) -> Any:
     known = getattr(node, "_refold_graph", None)
     if known is not None and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        graph, given, versions = known
+        graph, call = known
         # in one list, or one by one, as in PyTorch 2.11
         each = come[0] if getattr(made, "boxed_grads_call", False) else come
-        found = graph.gradients(given, versions, node.needs_input_grad, each)
+        found = graph.gradients(call, node.needs_input_grad, each)
         if found is not None:
             return found
     if not torch._C._autograd._get_current_graph_task_keep_graph():
@@ -165,7 +210,7 @@ def _backward(made: Any, node: Any, *come: Any) -> Any:
     if boxed:  # a list that is emptied on the way
         come[0][:], each = each, []
     found = made._refold_first(node, *(come if boxed else each))
-    return without_missing(node, found, known[1] if known else ()) if missing else found
+    return without_missing(node, found, known[1].given if known else ()) if missing else found
 
 
 def _read(come: Any) -> Any:
