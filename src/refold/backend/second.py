@@ -137,13 +137,14 @@ def _copies(given: Sequence[Any], written: Sequence[int] | None) -> dict[int, to
         written = [
             i for i, v in enumerate(given) if isinstance(v, torch.Tensor) and not v.requires_grad
         ]
-    # those of a network's norms in one launch: it has hundreds of them
-    together = [i for i in written if type(given[i]) is torch.Tensor and _is_usual(given[i])]
     kinds: dict[Any, list[int]] = {}
-    for i in together:
-        kinds.setdefault((given[i].dtype, given[i].device), []).append(i)
-    found = {i: given[i].clone() for i in written if i not in set(together)}
-    for places in kinds.values():
+    found: dict[int, torch.Tensor] = {}
+    for i in written:
+        if type(given[i]) is torch.Tensor and _is_usual(given[i]):
+            kinds.setdefault((given[i].dtype, given[i].device), []).append(i)
+        else:
+            found[i] = given[i].clone()
+    for places in kinds.values():  # a network's norms have hundreds: one launch for all
         made = torch._foreach_mul([given[i] for i in places], 1)
         found |= zip(places, made, strict=True)
     return found
