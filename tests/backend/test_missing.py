@@ -6,7 +6,9 @@ import copy
 import functools
 import logging
 import pickle
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -138,6 +140,27 @@ def test_compiled_autograd_takes_them_all() -> None:
         first.sum().backward()
     assert model.body.weight.grad is not None and model.body.weight.grad.abs().max() > 0
     assert model.third.weight.grad is None or not model.third.weight.grad.any()
+
+
+@pytest.mark.usefixtures("by_plan")
+def test_threads_compile_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's compilers bear no other way."""
+    results = [compiled(Heads())(torch.randn(6, 8))[0].sum() for _ in range(2)]
+    inside, together = [0], []
+    compile_one = without.Backward.compile
+
+    def slowly(source: without.Backward, missing: frozenset[int]) -> Any:
+        inside[0] += 1
+        together.append(inside[0])
+        time.sleep(0.2)
+        made = compile_one(source, missing)
+        inside[0] -= 1
+        return made
+
+    monkeypatch.setattr(without.Backward, "compile", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(torch.Tensor.backward, results))
+    assert together == [1, 1]
 
 
 class Image(nn.Module):

@@ -11,7 +11,6 @@ them, which is compiled when they are missing for the first time.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -105,7 +104,6 @@ class Gradients:
     _known: dict[frozenset[int], tuple[Boxed, Sequence[int]] | None] = field(
         default_factory=dict, repr=False, compare=False
     )
-    _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def missing(self, given: Sequence[Any]) -> frozenset[int]:
         return frozenset(i for i in self.places if isinstance(given[i], Missing))
@@ -131,10 +129,13 @@ class Gradients:
         return [next(results) if asked else None for asked in needed]
 
     def _without(self, missing: frozenset[int]) -> tuple[Boxed, Sequence[int]] | None:
-        with self._lock:
-            if missing not in self._known:
-                self._known[missing] = self._compiled(missing)
-            return self._known[missing]
+        if missing not in self._known:
+            from torch._dynamo.convert_frame import compile_lock
+
+            with compile_lock:  # PyTorch's compilers take one graph of a process at a time
+                if missing not in self._known:
+                    self._known[missing] = self._compiled(missing)
+        return self._known[missing]
 
     def _compiled(self, missing: frozenset[int]) -> tuple[Boxed, Sequence[int]] | None:
         if self.source is None:
