@@ -118,8 +118,10 @@ def main() -> int:
     slow = not on_gpu and is_slow()
 
     def sets(system: System) -> tuple[str, ...]:
-        if on_gpu or args.full:
-            return () if on_gpu else system.reduced
+        if on_gpu:
+            return ()
+        if args.full:
+            return system.reduced
         return tuple(s.replace("size=512", "size=256") if slow else s for s in system.small)
 
     def run(system: System) -> dict[str, Any]:

@@ -293,3 +293,23 @@ def test_what_is_kept_of_it_can_be_read() -> None:
         assert varying.source is None and fixed.source is not None and seen[0].source is not None
         missing = frozenset(fixed.places[1:])
         assert fixed.source.compile(missing)[1] == seen[0].source.compile(missing)[1]
+
+
+def test_a_graph_that_cannot_be_pickled_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled of all gradients is kept nevertheless."""
+    from torch.fx._graph_pickler import GraphPickler
+
+    def refused(*args: Any) -> bytes:
+        raise TypeError("it cannot be pickled")
+
+    seen: list[Gradients] = []
+    gradients_of = without.gradients_of
+    monkeypatch.setattr(
+        without, "gradients_of", lambda *a: seen.append(gradients_of(*a)) or seen[-1]
+    )
+    with by_plans(), all_ours():
+        compiled(Heads())(torch.randn(6, 8))[0].sum().backward()
+    monkeypatch.setattr(GraphPickler, "dumps", refused)
+    (left,) = (pickle.loads(pickle.dumps(g)) for g in seen)
+    assert seen[0].source is not None
+    assert left.source is None and left.needs == seen[0].needs

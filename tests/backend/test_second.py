@@ -6,10 +6,13 @@ import copy
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+
+from refold.backend import refold, second
 
 from .by_plan import by_plans
 from .steps import all_ours, compiled
@@ -138,6 +141,43 @@ def test_what_is_not_the_same_again_has_one_derivative() -> None:
     slope = derived(compiled(model)(x), x)
     with pytest.raises(RuntimeError, match="double backward"):
         slope.square().sum().backward()
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, come: torch.Tensor) -> torch.Tensor:
+        return 3 * ctx.saved_tensors[0] ** 2 * come
+
+
+@pytest.mark.parametrize("before", (Cube.apply, compiled(lambda x: x**3)))
+def test_what_a_graph_hands_through_is_anothers(before: Called) -> None:
+    """An argument among the results, as the parts of a graph under DistributedDataParallel may have
+    it, has the node of who computed it."""
+    x = batch()
+    value = before(x)
+    graph = torch.fx.symbolic_trace(lambda v: (v, v.sin()))
+    handed, made = refold(graph, [value], options={"measure": False})(value)
+    assert handed is value
+    first = derived(handed, x)
+    torch.testing.assert_close(first, 3 * x**2)
+    torch.testing.assert_close(derived(first, x), 6 * x)
+    torch.testing.assert_close(derived(made, x), 3 * x**2 * (x**3).cos())
+
+
+def test_a_graph_without_gradients_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it writes is not known, and nobody will ask."""
+    asked: list[Any] = []
+    copies = second._copies
+    monkeypatch.setattr(second, "_copies", lambda *a: asked.append(a[1]) or copies(*a))
+    run = compiled(lambda x, y: (x * y).detach().sin())
+    for _ in range(2):
+        run(batch(), torch.ones(16))
+    assert [*asked[1:]] == [()]
 
 
 def test_what_was_written_since_is_an_error() -> None:

@@ -20,6 +20,7 @@ import torch
 from refold.accuracy.indices import check_indices
 from refold.backend.graphs import size_of, sizes_of
 from refold.backend.indices import bound, may_look_outside
+from refold.backend.inductor import is_incoming
 from refold.capture.aot import COPY, results_of
 
 log = logging.getLogger("refold")
@@ -172,13 +173,6 @@ def _memory(value: torch.Tensor, meta: torch.Tensor) -> torch.Tensor:
     return flat
 
 
-def _comes_in(place: torch.fx.Node) -> bool:
-    """Is it a gradient of a result, by AOTAutograd's name for it?"""
-    meta = place.meta["val"]
-    is_float = isinstance(meta, torch.Tensor) and meta.is_floating_point()
-    return is_float and place.name.startswith("tangents_")
-
-
 def examples(
     module: torch.fx.GraphModule, parameters: Collection[str], forward: Forward | None = None
 ) -> Iterator[list[Any]]:
@@ -188,7 +182,8 @@ def examples(
     let them grow out of range: so they are small, too.
     """
     places = places_of(module)
-    incoming = [i for i, n in enumerate(places) if _comes_in(n)]
+    gradients = [(i, n.meta["val"]) for i, n in enumerate(places) if is_incoming(n)]
+    incoming = [i for i, value in gradients if value.is_floating_point()]
     for name in KINDS[:-1]:
         for size in (1.0, SMALL) if incoming else (1.0,):
             flats = drawn(module, parameters, name, forward=forward)

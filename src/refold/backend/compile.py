@@ -129,7 +129,8 @@ def compile_graph(
     given: Mapping[str, Any],
     gradients: Gradients | None = None,
 ) -> Any:
-    """The same, of a backward whose forward is known. gradients: what it does without some."""
+    """The same, of a graph alone. forward: of which it is the backward, with the names of its
+    parameters, where that is known. gradients: what a backward does without some of them."""
     from refold.backend import kept
     from refold.backend.report import tell
 

@@ -61,6 +61,11 @@ def parameters_of(
     return frozenset(names[i] for i in given.get("static_input_idxs", ()) if i < len(names))
 
 
+def is_incoming(place: torch.fx.Node) -> bool:
+    """Is an argument of a backward the gradient of a result, by AOTAutograd's name for it?"""
+    return place.name.startswith("tangents_") and isinstance(place.meta.get("val"), torch.Tensor)
+
+
 def copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The same graph once more: Inductor changes what it compiles."""
     graph = torch.fx.Graph()

@@ -11,14 +11,15 @@ them, which is compiled when they are missing for the first time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
+from refold.backend.loaded import Boxed
+
 log = logging.getLogger("refold")
-Boxed = Callable[[list[Any]], Any]
 
 
 @dataclass(frozen=True)

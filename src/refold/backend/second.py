@@ -114,20 +114,34 @@ def with_second(run: Callable[..., Any], graph: Graph | None) -> Callable[..., A
         nonlocal written
         before = _copies(given, written)
         results = run(*given)
-        for result in results if isinstance(results, (tuple, list)) else (results,):
-            node = result.grad_fn if isinstance(result, torch.Tensor) else None
-            made = getattr(type(node), "_forward_cls", None)
-            if made is not None:  # no node of another function, as of a view
-                _teach(made)
-                let_miss(node, made)
-                if graph is not None and len(made.metadata.input_info) == len(given):
-                    written = made._refold_written
-                    if made._refold_twice:
-                        _note(node, graph, Call(given, {i: before[i] for i in written}))
-                break
+        node = _node_of(results, given)
+        if node is None:
+            written = ()
+            return results
+        made = type(node)._forward_cls
+        _teach(made)
+        let_miss(node, made)
+        if graph is not None and made._refold_twice and len(made.metadata.input_info) == len(given):
+            written = made._refold_written
+            if before.keys() >= {*written}:
+                _note(node, graph, Call(given, {i: before[i] for i in written}))
+        else:
+            written = ()
         return results
 
     return call
+
+
+def _node_of(results: Any, given: Sequence[Any]) -> Any:
+    """The node of a compiled graph's call. A result may have another function's, as of a view, or
+    be an argument, which another graph computed."""
+    for result in results if isinstance(results, (tuple, list)) else (results,):
+        node = result.grad_fn if isinstance(result, torch.Tensor) else None
+        if hasattr(getattr(type(node), "_forward_cls", None), "compiled_bw") and not any(
+            result is value for value in given
+        ):
+            return node
+    return None
 
 
 def _copies(given: Sequence[Any], written: Sequence[int] | None) -> dict[int, torch.Tensor]:

@@ -8,17 +8,20 @@ its other operand. Any other call that takes nothing beside a gradient takes zer
 from __future__ import annotations
 
 import contextlib
-import types
+import copy
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from refold.backend.inductor import copied
-from refold.backend.missing import Boxed, Gradients
+from refold.backend.inductor import copied, is_incoming
+from refold.backend.loaded import Boxed
+from refold.backend.missing import Gradients
 from refold.backend.options import BackendOptions
 
+log = logging.getLogger("refold")
 _aten: Any = torch.ops.aten
 _GIVEN = "refold_given"  # in the meta of an argument, as the forward lays it
 
@@ -31,8 +34,8 @@ class Whole(Exception):
 class Backward:
     """A backward's graph and how it was compiled. module: the graph, or as it was stored. settings:
     of Inductor, that the call asked for. tag: of PyTorch's caches as the user has it. forward: its
-    graph, and the names of parameters in it. static, donated: places of arguments that lie where
-    they lay, and whose memory is free."""
+    graph, and the names of parameters in it. static: places of arguments that stay where they lie.
+    metadata: AOTAutograd's of the forward, None in another process."""
 
     module: torch.fx.GraphModule | bytes
     options: BackendOptions
@@ -40,7 +43,7 @@ class Backward:
     tag: str
     forward: tuple[torch.fx.GraphModule, frozenset[str]] | None
     static: tuple[int, ...]
-    donated: tuple[int, ...]
+    metadata: Any
 
     def compile(self, missing: frozenset[int]) -> tuple[Boxed, Sequence[int]]:
         """See `Source.compile`. Raises Whole."""
@@ -55,9 +58,10 @@ class Backward:
         mode: Any = detect_fake_mode(inputs)
         context = TracingContext(mode)
         among = {place: i for i, place in enumerate(taken)}
-        # what Inductor asks of a backward
-        donated = [among[i] for i in self.donated if i in among]
-        context.fw_metadata = types.SimpleNamespace(bw_donated_idxs=donated)  # type: ignore[assignment]
+        if self.metadata is not None:  # of which Inductor asks whose memory is free
+            context.fw_metadata = copy.copy(self.metadata)
+            donated = context.fw_metadata.bw_donated_idxs or ()
+            context.fw_metadata.bw_donated_idxs = [among[i] for i in donated if i in among]
         given = {
             "is_backward": True,
             "static_input_idxs": [among[i] for i in self.static if i in among],
@@ -73,15 +77,20 @@ class Backward:
         return run, taken
 
     def stored(self) -> Backward | None:
-        """See `Source.stored`. Sizes that vary are known to this process alone."""
+        """See `Source.stored`. Sizes that vary are known to this process alone. Where PyTorch
+        cannot pickle the graph, what is computed of all gradients is kept nevertheless."""
         from torch.fx._graph_pickler import GraphPickler, Options
 
         module = self.module
         if isinstance(module, torch.fx.GraphModule):
             if any(map(_varies, module.graph.nodes)):
                 return None
-            module = GraphPickler.dumps(module, Options(ops_filter=None))
-        return replace(self, module=module, forward=None)
+            try:
+                module = GraphPickler.dumps(module, Options(ops_filter=None))
+            except Exception as error:
+                log.info("refold: a backward's graph is not kept on disk: %s", error)
+                return None
+        return replace(self, module=module, forward=None, metadata=None)
 
     def _graph(self) -> torch.fx.GraphModule:
         from torch._subclasses import FakeTensorMode
@@ -117,7 +126,7 @@ def gradients_of(
     """What a backward does without some of its gradients; None where it takes none. inputs, given:
     what Inductor is given; the others are `Backward`'s."""
     places = module.graph.find_nodes(op="placeholder")
-    found = tuple(i for i, node in enumerate(places) if _comes_in(node))
+    found = tuple(i for i, node in enumerate(places) if is_incoming(node))
     if not found:
         return None
     needs = _needs(module.graph, {places[i]: i for i in found})
@@ -130,12 +139,11 @@ def gradients_of(
     if len(found) > 1 and not given.get("cudagraphs"):  # these take all of them
         context = torch._guards.TracingContext.try_get()
         known = None if context is None else context.fw_metadata
-        donated = tuple(getattr(known, "bw_donated_idxs", None) or ())
         static = tuple(given.get("static_input_idxs", ()))
         graph = copied(module)
         for place, value in zip(graph.graph.find_nodes(op="placeholder"), inputs, strict=True):
             place.meta[_GIVEN] = value
-        source = Backward(graph, options, settings, tag, forward, static, donated)
+        source = Backward(graph, options, settings, tag, forward, static, known)
     return Gradients(found, orders, results, source)
 
 
@@ -149,7 +157,7 @@ def without(
     places = graph.find_nodes(op="placeholder")
     if graph.find_nodes(op="call_function", target=_aten.copy_.default):
         raise Whole("it writes to its arguments")
-    needs = _needs(graph, {p: i for i, p in enumerate(places) if _comes_in(p)})
+    needs = _needs(graph, {p: i for i, p in enumerate(places) if is_incoming(p)})
     nothing = {places[i] for i in missing}
     for node in list(graph.nodes):
         if node.op in ("placeholder", "output") or node not in needs:
@@ -187,11 +195,6 @@ def _needs(
         if of and node.op != "output":
             found[node] = frozenset().union(*of)
     return found
-
-
-def _comes_in(node: torch.fx.Node) -> bool:
-    """Is an argument the gradient of a result, by AOTAutograd's name for it?"""
-    return node.name.startswith("tangents_") and isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _summed_with(node: torch.fx.Node, nothing: Collection[torch.fx.Node]) -> torch.fx.Node | None:
