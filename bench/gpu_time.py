@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import statistics
 import time
 from collections.abc import Callable, Iterable
 
 import torch
+from torch import nn
 
 ROUNDS = 5
 OURS = re.compile(r"\brf::|^_ZNK?2rf")  # the namespace of all our kernels, as compilers write it
@@ -50,3 +52,16 @@ def gpu_time(call: Callable[[], object]) -> dict[str, str]:
         "gpu_share": f"{share(kernels):.2f}",
         "host_ms": f"{statistics.median(host) * 1e3:.3f}",
     }
+
+
+def peak_gb(module: nn.Module, call: Callable[[], object]) -> str:
+    """GB at the peak of a call, as text, beyond what stands before it: no gradients of module's."""
+    for parameter in module.parameters():
+        parameter.grad = None
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return f"{(torch.cuda.max_memory_allocated() - before) / 1e9:.3f}"

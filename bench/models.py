@@ -7,7 +7,8 @@ Each line is one model in one pass, called as its users call it (bench/library.p
 `compile` are their time over refold's, with the quartiles of the latter. `share`: of FLOPs, in
 kernels of ours; training has those of forward and backward, too. On a GPU `gpu_share` is the same
 of the time of kernels, `gpu_ms` that time (`gpu_ms_compile`: torch.compile's), and `host_ms` the
-time until a call is back (bench/gpu_time.py). `error`: refold's error over
+time until a call is back (bench/gpu_time.py); `peak_gb` and `peak_compile_gb` are what a call needs
+at its peak beyond parameters. `error`: refold's error over
 eager's against float64, the largest of any floating result (inference) or of the gradient of any
 parameter (training), where nothing is dropped out; a ReLU that turns by rounding makes it large.
 `result`: whether it is of the very classes that
@@ -34,7 +35,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from gpu_time import gpu_time
+from gpu_time import gpu_time, peak_gb
 from library import MODELS, Call, made
 from record import Record, commit
 from torch import nn
@@ -234,6 +235,9 @@ def measured(
     if device == "cuda":
         row |= gpu_time(sides["refold"].call)
         row["gpu_ms_compile"] = gpu_time(sides["compile"].call)["gpu_ms"]
+        row["peak_gb"], row["peak_compile_gb"] = (
+            peak_gb(sides[n].module, sides[n].call) for n in ("refold", "compile")
+        )
     return row | {
         "eager": f"{timing['eager'].ratio:.3f}",
         "compile": f"{timing['compile'].ratio:.3f}",
