@@ -47,10 +47,15 @@ class Living:
         self._draws: tuple[Any, replay.Draws] | None = None  # of the life that was recorded last
 
     def eager(
-        self, steps: Sequence[Step], states: States, inputs: Inputs, alone: bool = True
+        self,
+        steps: Sequence[Step],
+        states: States,
+        inputs: Inputs,
+        alone: bool = True,
+        mode: contextlib.AbstractContextManager[Any] | None = None,
     ) -> Lived:
         """The reference as it is. What a GPU would assert is told by the CPU, and is not tried.
-        alone: by one of PyTorch's threads where tensors are small."""
+        alone: by one of PyTorch's threads where tensors are small. mode: what it runs under."""
         if self._may_assert(steps, inputs):
             watch = Watch()
             assert self.oracle.rehearsal is not None
@@ -59,7 +64,7 @@ class Living:
             # one_hot asserts on a GPU, and raises on the CPU before any operation does
             if watch.asserted or told.raised is not None:
                 return Lived({}, told.raised or {"type": "Asserted", "message": "on the CPU"})
-        return self._run(steps, states, inputs, alone=alone)
+        return self._run(steps, states, inputs, mode=mode, alone=alone)
 
     def _may_assert(self, steps: Sequence[Step], inputs: Inputs) -> bool:
         """Whether a life has calls of which the rehearsal knows nothing."""

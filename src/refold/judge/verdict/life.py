@@ -338,13 +338,10 @@ class _Truth:
         have lived (a library's sum is another one for each number of them: of a bias's gradients
         two threads had 200 times the error of one), or of images in channels last."""
         session, life = self.session, self.life
-        laid = {n: otherwise.laid(v) or v for n, v in life.inputs.items()}
-        ways = [(life.inputs, False)] if torch.get_num_threads() > 1 else []
-        if any(laid[n] is not v for n, v in life.inputs.items()):
-            ways.append((laid, True))
-        for given, alone in ways:
+        slopes = self.slopes is not None or self.theirs.seen[label][0] == GRADS
+        for given, alone, mode in otherwise.ways(life.inputs, slopes):
             steps, states = steps_of(session, life), states_of(session, life)
-            theirs = _living(session).eager(steps, states, given, alone)
+            theirs = _living(session).eager(steps, states, given, alone, mode)
             if theirs.raised is None and label in theirs.seen:
                 found = self._rule(label, got, self._of(theirs, label, got), exact)
                 if all(r.agrees for r in found):

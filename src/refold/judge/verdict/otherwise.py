@@ -1,21 +1,26 @@
-"""Eager once more, otherwise: images in channels last, equal values in another order.
+"""Eager once more, otherwise: images in channels last, equal values in another order, gradients
+through the maximum of a softmax.
 
 PyTorch's own kernels sum in another order there: a batch norm of many pixels sums one after the
 other, and errs many times as much. Nobody is held to more than these kernels do, whoever lays
-images so inside. The bar is then eager's error on the same images with channels last.
+images so inside. The bar is then eager's error on the same images with channels last. Of a softmax
+that is written out it is what `shifts` adds.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from refold.judge.draws import every, otherwise_laid
-from refold.judge.draws.trees import inexact, tensors
+from refold.judge.draws.trees import differ, inexact, tensors
 from refold.judge.rule import beside, compare, rows, ties
 from refold.judge.truth import choices
+from refold.judge.truth.shifts import shifted
 from refold.judge.truth.truth import Truth
 from refold.judge.verdict.room import starving
 
@@ -32,6 +37,37 @@ def laid(given: list[Any]) -> list[Any] | None:
 
 def _changes(t: torch.Tensor) -> bool:
     return t.dim() in (4, 5) and inexact(t) and otherwise_laid(t).stride() != t.stride()
+
+
+def ways(
+    inputs: Mapping[str, list[Any]], slopes: bool
+) -> Iterator[tuple[Mapping[str, list[Any]], bool, contextlib.AbstractContextManager[None]]]:
+    """Other ways for eager to live a life: its inputs, whether one thread does it, and what it runs
+    under. ``slopes``: whether gradients are asked for."""
+    if torch.get_num_threads() > 1:
+        yield inputs, False, contextlib.nullcontext()
+    other = {name: laid(given) or given for name, given in inputs.items()}
+    if any(other[name] is not given for name, given in inputs.items()):
+        yield other, True, contextlib.nullcontext()
+    if slopes:
+        yield inputs, True, shifted()
+
+
+def slope(session: Session, truth: Truth, name: str) -> torch.Tensor | None:
+    """A gradient of eager's that passes through the maximum of a softmax; None where it is the
+    same."""
+    assert truth.eager is not None
+    session.oracle_enter(truth.state)
+    try:
+        given = truth.inputs, truth.training, session.seed + 7, truth.cotangents
+        with shifted():
+            found = session.oracle.eager(*given).grads.get(name)
+    except Exception as error:
+        if starving(error):
+            raise
+        return None
+    usual = truth.eager.grads[name]
+    return None if found is None or not differ(found, usual) else found
 
 
 def settled(
