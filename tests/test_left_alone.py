@@ -200,6 +200,27 @@ def test_what_a_capture_does_without_is_there_again(collects: bool, fails: bool)
     assert vars(config) == before
 
 
+def test_hooks_of_all_modules_that_a_capture_leaves_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.export of PyTorch 2.11 leaves one where it fails: it saw every buffer of the process
+    that was assigned later, and graphs of such a module were not compiled one by one."""
+    hooks: Any = vars(nn.modules.module)["_global_buffer_registration_hooks"]
+    export, own = torch.export.export, lambda *_: None
+
+    def leaves(*args: Any, **kwargs: Any) -> Any:
+        nn.modules.module.register_module_buffer_registration_hook(lambda *_: None)
+        return export(*args, **kwargs)
+
+    monkeypatch.setattr(torch.export, "export", leaves)
+    handle = nn.modules.module.register_module_buffer_registration_hook(own)
+    try:
+        with pytest.raises(CaptureError):
+            capture(Notes(fails=True), [torch.randn(2, 3)], training=False)
+        assert list(hooks.values()) == [own]
+    finally:
+        handle.remove()
+    assert not hooks
+
+
 class _Spread(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.var(-1, keepdim=True) * 2 + torch.tanh(x).sum(-1, keepdim=True)

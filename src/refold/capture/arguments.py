@@ -221,10 +221,16 @@ def carried(carrier: Any) -> Any:
 
 @contextlib.contextmanager
 def no_global_hooks() -> Iterator[None]:
-    """Without what acts around the forward of every module, which may go later."""
+    """Without what acts around the forward of every module, which may go later. Hooks of all
+    modules that are added meanwhile are taken out: torch.export of PyTorch 2.11 leaves one, on
+    buffers that are assigned, where it fails."""
     shared: Any = torch.nn.modules.module
     names = ("_global_forward_hooks", "_global_forward_pre_hooks")
     before = [getattr(shared, name) for name in names]
+    others = {
+        n: d for n, d in vars(shared).items() if n.startswith("_global_") and type(d) is OrderedDict
+    }
+    known = {name: set(hooks) for name, hooks in others.items()}
     try:
         for name in names:
             setattr(shared, name, OrderedDict())
@@ -232,6 +238,10 @@ def no_global_hooks() -> Iterator[None]:
     finally:
         for name, hooks in zip(names, before, strict=True):
             setattr(shared, name, hooks)
+        for name, hooks in others.items():
+            for key in [*hooks]:
+                if key not in known[name]:
+                    hooks.pop(key, None)
 
 
 def _parts(value: Any, tree: Built) -> tuple[Any, ...] | None:
