@@ -343,8 +343,9 @@ class _Truth:
             steps, states = steps_of(session, life), states_of(session, life)
             theirs = _living(session).eager(steps, states, given, alone, mode)
             if theirs.raised is None and label in theirs.seen:
-                found = self._rule(label, got, self._of(theirs, label, got), exact)
-                if all(r.agrees for r in found):
+                other = self._of(theirs, label, got)
+                found = self._rule(label, got, other, exact)
+                if all(r.agrees for r in found) and otherwise.is_bar(got, other, exact):
                     return True
         return False
 

@@ -304,7 +304,7 @@ TESTS: tuple[Test, ...] = (
         "optional arguments that are taken and not used, or kept from one call to the next",
         "Each optional argument given another value, a mask, what the module gave back, a word of "
         "the reference's text for a word, between calls without it, or left out; of one sample; "
-        "two at once; with gradients.",
+        "two at once, or one without another; with gradients.",
         optional.derive,
         28,
         lives=6,

@@ -19,7 +19,7 @@ from refold.judge.verdict.verdict import Status
 from refold.judge.worker.steps import Step
 
 _NONES, _MASKS = 4, 12
-_PAIRS, _SINGLES = 6, 3
+_PAIRS, _SINGLES, _WITHOUT = 6, 3, 12
 _NUMBERS = (0.0, 0.37, 0, 2)
 _TRIALS = 16  # pairs of values for two arguments, until the reference takes one
 _NAMED = "y by keyword"
@@ -168,6 +168,13 @@ def _two_optional(
 
     spare = [p.name for p in found if p.default is not inspect.Parameter.empty and others[p.name]]
     alone = {n: [v for v in others[n] if takes({n: v})][:1] for n in spare}
+    # one that the file gives is left out, and another one has another value
+    for a, b in list(itertools.permutations(spare, 2))[:_WITHOUT]:
+        if a in held and alone[b]:
+            values = {n: v for n, v in {**held, b: alone[b][0]}.items() if n != a}
+            steps, case = (*begin(), call("y", words=[*values])), f"{b} without {a}"
+            every = {"x0": list(values.values())}
+            yield Life(case, steps, every, status=Status.WRONG_CONTRACT)
     for a, b in list(itertools.combinations(spare, 2))[:_PAIRS]:
         tried = [*zip(alone[a], alone[b], strict=False), *zip(others[a], others[b], strict=False)]
         for first, second in tried[:_TRIALS]:
