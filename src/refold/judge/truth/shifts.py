@@ -46,7 +46,14 @@ class Shifts(Mode):
 
 @contextlib.contextmanager
 def shifted() -> Iterator[None]:
-    """Backwards of a softmax err so, attention's, too, which is computed step by step then."""
+    """Backwards of a softmax err so, attention's, too."""
+    with step_by_step(), Shifts():
+        yield
+
+
+@contextlib.contextmanager
+def step_by_step() -> Iterator[None]:
+    """PyTorch's attention is computed by its steps, by none of its kernels."""
     own = torch.backends.cuda
     asks = own.flash_sdp_enabled, own.mem_efficient_sdp_enabled, own.cudnn_sdp_enabled
     puts = own.enable_flash_sdp, own.enable_mem_efficient_sdp, own.enable_cudnn_sdp
@@ -54,8 +61,7 @@ def shifted() -> Iterator[None]:
     try:
         for put in puts:
             put(False)
-        with Shifts():
-            yield
+        yield
     finally:
         for put, was in zip(puts, before, strict=True):
             put(was)

@@ -21,7 +21,7 @@ from refold.judge.draws import every, otherwise_laid
 from refold.judge.draws.trees import differ, inexact, tensors
 from refold.judge.rule import beside, compare, rows, ties
 from refold.judge.truth import choices, runs
-from refold.judge.truth.shifts import shifted
+from refold.judge.truth.shifts import shifted, step_by_step
 from refold.judge.truth.truth import Truth
 from refold.judge.verdict.room import starving
 
@@ -71,6 +71,25 @@ def slope(session: Session, truth: Truth, name: str) -> torch.Tensor | None:
         return None
     usual = truth.eager.grads[name]
     return None if found is None or not differ(found, usual) else found
+
+
+def refused(session: Session, case: str, truth: Truth) -> bool:
+    """Whether the reference refuses a call, though not the usual one, where attention is computed
+    step by step. PyTorch's kernels take keys and values of two lengths, and read past the shorter
+    ones or leave others out: whatever comes then is nobody's answer, and who refuses is right."""
+    session.oracle_enter(truth.state)
+    for inputs in (session.inputs(), truth.inputs):
+        try:
+            with step_by_step():
+                session.oracle.eager(inputs, truth.training, session.seed + 7)
+        except Exception as error:
+            if starving(error):
+                raise
+            if inputs is not truth.inputs:
+                return False
+            session.notes.append(f"{session.test}, {case}: PyTorch's attention refuses it, too")
+            return True
+    return False
 
 
 def settled(

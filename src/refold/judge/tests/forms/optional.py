@@ -110,7 +110,7 @@ def _others(default: Any, unlike: list[torch.Tensor], said: list[str]) -> list[A
     if isinstance(default, float):  # of many bits: float32 has no such number
         found = [1.7 * default + 0.9, 0.7 * default, 0.0, -default]
     else:
-        found = [2 * default + 1, 0, -default]
+        found = [2 * default + 1, 0, -default, default + 3]  # of a place one is next to none
     return list(dict.fromkeys(v for v in found if v != default))
 
 

@@ -66,13 +66,26 @@ def _numbers(session: Session) -> torch.Tensor:
     """Numbers at which the reference may turn: one, a half, those of its text and of its parts,
     half of each and one and a half, of either sign. Those of few bits alone: with them what an
     honest order computes is exact, and nobody falls on the other side by rounding."""
+    few = _said(session)
+    half = torch.tensor([few, [v / 2 for v in few], [1.5 * v for v in few]]).reshape(-1)
+    return torch.cat([half, -half])
+
+
+def _said(session: Session) -> list[float]:
+    """Numbers of few bits of the reference's text and of its parts."""
     parts = session.oracle.model.modules()
     held = [*constants(session), *(v for part in parts for v in vars(part).values())]
     found = [1.0, 0.5, *(float(v) for v in held if type(v) in (int, float) and v)]
     few = [v for v in found if 2.0**-10 <= abs(v) <= 2.0**10 and math.frexp(v)[0] * 64 % 1 == 0]
-    few = list(dict.fromkeys(abs(v) for v in few))[:_MOST_NUMBERS]
-    half = torch.tensor([few, [v / 2 for v in few], [1.5 * v for v in few]]).reshape(-1)
-    return torch.cat([half, -half])
+    return list(dict.fromkeys(abs(v) for v in few))[:_MOST_NUMBERS]
+
+
+def _between_steps(session: Session) -> torch.Tensor:
+    """Halfway between two steps, where each power of two that the reference's text says is a step,
+    or how many there are in one: a rounding has to say which way it goes there."""
+    powers = [v for v in _said(session) if math.frexp(v)[0] == 0.5]
+    steps = torch.tensor(list(dict.fromkeys(s for v in powers for s in (v, 1 / v))))
+    return steps.outer(torch.arange(-4, 4) + 0.5).reshape(-1)
 
 
 def _own(session: Session) -> torch.Tensor:
@@ -256,6 +269,7 @@ def _special(session: Session) -> Iterator[Life]:
     state = {"few bits": draws.brief(session.state(PERTURBED))}
     exact = [f for f in FORMS if f[0] in _FEW_BITS]
     exact.append(("numbers of its text", _some_of(_numbers(session), 2)))
+    exact.append(("halves of steps of its text", _some_of(_between_steps(session), 1)))
     if len(own := _own(session)):
         units = draws.brief({"": own})[""]
         halves = torch.arange(-9, 10) / 2  # of a step, as of a scale that it learns
@@ -273,11 +287,12 @@ TESTS: tuple[Test, ...] = (
         "special values",
         "paths for inputs of a special form",
         "Constant, sparse, whole, sorted, repeated inputs, of few values, of numbers of the "
-        "reference's text, of its own tensors' values and rows, several that are equal; in eval "
-        "mode and, some, with gradients, too, and under a state of powers of two.",
+        "reference's text, halfway between steps that it says, of its own tensors' values and "
+        "rows, several that are equal; in eval mode and, some, with gradients, too, and under a "
+        "state of powers of two.",
         _special,
-        54,
-        lives=46,
+        56,
+        lives=48,
     ),
     living(
         "special integers",
