@@ -283,6 +283,48 @@ def test_an_output_that_is_no_more_the_input_is_told(tmp_path: Path) -> None:
         assert (stamp in verdict.assumptions) is told
 
 
+EXPONENTS = '''"""Its backward reads its output{said}."""
+
+import torch
+from torch import nn
+
+
+class Exponent(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.y = {kept}
+        return {given}
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, slope):
+        return slope * ctx.y
+
+
+class {name}(nn.Module):
+    def forward(self, x):
+        return {forward}
+
+
+def get_inputs():
+    return [torch.randn(18, 32)]
+'''
+
+
+def test_outputs_that_are_written_unnoticed_are_told(tmp_path: Path) -> None:
+    """PyTorch refuses the backward then; who keeps a copy is right, and nothing is told."""
+    reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
+    exp = {"said": "", "kept": "torch.exp(x)", "given": "ctx.y"}
+    reference.write_text(EXPONENTS.format(name="Model", forward="torch.exp(x)", **exp))
+    for given, told in (("ctx.y", True), ("ctx.y.clone()", False)):
+        own = {**exp, "given": given, "name": "ModelNew", "forward": "Exponent.apply(x)"}
+        candidate.write_text(EXPONENTS.format(**own))
+        verdict = judge(reference, candidate, quick=True, only="inside a network", timing=False)
+        assert verdict.accepted, verdict.failures
+        stamp = "outputs that are written between forward and backward are not noticed"
+        assert (stamp in verdict.assumptions) is told
+
+
 IMAGES = '''"""Images come out contiguous, however they went in."""
 
 import torch

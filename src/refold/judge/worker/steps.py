@@ -210,8 +210,12 @@ class Interpreter(saving.Saving, Setters, many.Many):
             for tensor in tensors(self.outputs[of]):
                 tensor.fill_(7)
 
-    def change(self, of: str) -> None:
-        """Change the outputs of a call in place, where autograd sees it: as the next layer may."""
+    def change(self, of: str, apart: bool = False) -> None:
+        """Change the outputs of a call in place, where autograd sees it: as the next layer may;
+        ``apart``: the reference's, which would refuse its backward then, out of place."""
+        if apart and not self.parallel:
+            self.outputs[of] = draws.mapped(self.outputs[of], lambda t: 2 * t)
+            return
         for tensor in tensors(self.outputs[of]):
             if tensor.is_floating_point():
                 tensor.mul_(2)
@@ -322,8 +326,9 @@ class Interpreter(saving.Saving, Setters, many.Many):
         backward.penalize(self.outputs[of], [self._tensor(n, model) for n in names], self.seed)
 
     def slopes(self, of: str, names: list[str], label: str, model: str = "a") -> None:
-        """`torch.autograd.grad` by weights, which the caller keeps as they come."""
+        """`torch.autograd.grad` by weights and inputs, which the caller keeps as they come."""
         held = [self._tensor(n, model) for n in names]
+        held += [t for t in tensors(self.given[of]) if t.requires_grad]
         self.outputs[label] = backward.slopes(self.outputs[of], held, self.seed)
         self._see(label, OUTPUT, copied(self.outputs[label]))
 

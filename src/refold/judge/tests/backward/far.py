@@ -18,6 +18,7 @@ from refold.judge.verdict.session import Session
 from refold.judge.worker.steps import Step
 
 _WIDE, _FAR, _PEAK = 4.0, (64.0, 1024.0), 200.0
+_SMALL = 14, 44  # powers of a half: rows are shorter then than what keeps from dividing by zero
 _BESIDE = 2.0**-10, 2.0**-15  # of a value: how far beside it
 _ROUNDED = 2.0**-14  # of gradients: what differs by rounding alone
 KINKS = "gradients where inputs or weights are zero are others: functions may have kinks there"
@@ -105,8 +106,10 @@ def _gradients(session: Session) -> Iterator[Life]:
     far |= {f"one peak of {_PEAK:g} a row": draws.valued(given, _peaked)}
     for case, changed in far.items():
         yield Life(case, (*back, numbers), {"x0": changed})
-    wide = draws.valued(given, lambda t: t * _WIDE)
-    yield Life(f"inputs x {_WIDE:g}", (*back, numbers, grads), {"x0": wide})
+    sizes = {f"inputs x {_WIDE:g}": _WIDE} | {f"inputs x 2^-{k}": 2.0**-k for k in _SMALL}
+    for case, size in sizes.items():
+        sized = draws.valued(given, lambda t, size=size: t * size)
+        yield Life(case, (*back, numbers, grads), {"x0": sized})
     zeros = draws.valued(given, _zeros)
     stamps = {"gradients": KINKS}
     one = Life("zeros among the inputs", (*back, numbers, grads), {"x0": zeros}, stamps=stamps)
@@ -118,9 +121,9 @@ TESTS: tuple[Test, ...] = (
         "far gradients",
         "backwards that overflow, or divide by zero, where the forward does not",
         "Gradients of large inputs and of zeros are finite where eager's are; that they are others "
-        "at zeros is told.",
+        "at zeros is told; those of tiny inputs are right.",
         _gradients,
-        10,
-        lives=5,
+        14,
+        lives=7,
     ),
 )

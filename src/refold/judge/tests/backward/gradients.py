@@ -10,6 +10,7 @@ import torch
 
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
+from refold.judge.tests.backward import written
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives import common
 from refold.judge.tests.lives.common import OTHER_RANK, begin, call, inputs, living, trained
@@ -105,7 +106,7 @@ def _accumulated(session: Session) -> Iterator[Life]:
         steps += _back(names, "gradients after the weights changed", "y1")
         case = f"weights changed between, in {'train' if train else 'eval'} mode"
         yield Life(case, tuple(steps), inputs(session, 1))
-    if names:
+    if names or draws.has_numbers(session.inputs()):
         steps = [*begin(), _forward("y0", "x0"), {"do": "slopes", "of": "y0", "label": "g0"}]
         steps += [_forward("y1", "x1"), {"do": "slopes", "of": "y1", "label": "g1"}]
         steps = [{**s, "names": names} if s["do"] == "slopes" else s for s in steps]
@@ -158,39 +159,9 @@ def _inside(session: Session) -> Iterator[Life]:
         yield Life("an input that learns", tuple(steps), inputs(session, 1))
 
 
-def _written(session: Session) -> Iterator[Life]:
-    """What a backward needs is written before: PyTorch refuses that."""
-    names = trained(session)
-    write = {"do": "write", "names": names, "how": "in place", "factor": 1.25}
-    label = "whether it is refused"
-    steps = [*begin(), _forward(), write, {"do": "refuse_backward", "of": "y", "label": label}]
-    stamps = {label: "weights that are written between forward and backward are not noticed"}
-    if names:
-        yield Life(
-            "weights written before the backward", tuple(steps), inputs(session, 1), stamps=stamps
-        )
-
-
-def _filled_anew(session: Session) -> Iterator[Life]:
-    """Inputs are written between forward and backward: where PyTorch refuses, that is told."""
-    names = trained(session)
-    if not draws.has_numbers(session.inputs()):
-        return
-    touched = [*begin(), _forward(), {"do": "touch", "of": "y"}]
-    steps = (*touched, *_back(names, "gradients"))
-    yield Life("inputs written before the backward", steps, inputs(session, 1))
-    label = "whether it is refused"
-    steps = (*touched, {"do": "refuse_backward", "of": "y", "label": label})
-    stamps = {label: "inputs that are written between forward and backward are not noticed"}
-    one = Life("inputs written, refused", steps, inputs(session, 1), stamps=stamps)
-    if life.eager(session, one).seen.get(label, ("", False))[1]:
-        yield one
-
-
 def _network(session: Session) -> Iterator[Life]:
     yield from _inside(session)
-    yield from _written(session)
-    yield from _filled_anew(session)
+    yield from written.lives(session)
 
 
 def _forward_mode(session: Session) -> Iterator[Life]:
