@@ -53,7 +53,7 @@ def _tensors(module: torch.nn.Module, example: Example, c: Captured) -> list[Any
     """The example's tensors in the order of `c.tensors`, whose last may be attributes."""
     given: list[Any] = list(Arguments(module, example).given)
     attributes = (f.path for f in c.tensors[len(given) :])
-    return given + [eval(path, {"self": module}) for path in attributes]
+    return given + [eval(path, {"self": module, "torch": torch}) for path in attributes]
 
 
 def is_image(value: Any) -> bool:

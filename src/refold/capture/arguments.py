@@ -99,7 +99,7 @@ class Arguments:
             value = value_at(module, place)
             if _varies(value):
                 self.settings.append(place)
-                self.counted[_text_of(module, place)] = value
+                self.counted[text_of(module, place)] = value
         self.places: list[str] = [""] * len(apart.leaves)
         self.containers: list[Container] = []
         self.order: list[tuple[str, Any]] = []
@@ -194,14 +194,24 @@ def _words(place: tuple[Any, ...]) -> str:
     return ".".join(map(str, filter(lambda part: part != "", place)))
 
 
-def _text_of(module: torch.nn.Module, place: tuple[Any, ...]) -> str:
+def text_of(module: torch.nn.Module, place: tuple[Any, ...]) -> str:
     """The text that reads what stands at a place."""
     path, name, *keys = place
     text = attribute(f"{path}.{name}".strip("."))
     for i, key in enumerate(keys):
         holder = _refold_holder(module.get_submodule(path), name, keys[: i + 1])
-        text += f"[{key!r}]" if isinstance(holder, (dict, list)) else f".{key}"
+        text += f"[{key_text(key)}]" if isinstance(holder, (dict, list)) else f".{key}"
     return text
+
+
+def key_text(key: Any) -> str | None:
+    """The text of a key of a dict or a list, or None."""
+    if type(key) is tuple:
+        parts = [key_text(part) for part in key]
+        return None if None in parts else f"({''.join(f'{part}, ' for part in parts)})"
+    if isinstance(key, torch.device):
+        return f"torch.device({str(key)!r})"
+    return repr(key) if type(key) in (str, int, bool, type(None), torch.dtype) else None
 
 
 def _varies(value: Any) -> bool:

@@ -19,11 +19,12 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from refold.capture.arguments import Arguments, Example
 from refold.capture.captured import Captured
 from refold.capture.kept import apart_of, kept
-from refold.capture.program import Lifted, blamed, exported
+from refold.capture.lifted import Lifted, in_containers, to_lift
+from refold.capture.program import blamed, constants_of, exported
 from refold.capture.reader import Leak, Reader
 from refold.capture.twin import NoTwin, alias_of, has_hooks, twin_of
 from refold.capture.values import FREE, VALUES, Axes, Bound, CaptureError, SizeError, Unsupported
-from refold.capture.watch import Watch, owner_of
+from refold.capture.watch import owner_of
 
 
 def capture(
@@ -93,7 +94,9 @@ def _captured(
                 for path, name in made.watch.computed:
                     _compute(twin, module, path, name)
                 continue
-            needed = _to_lift(twin, made.watch, lifted)
+            needed = in_containers(
+                twin, constants_of(made.program), to_lift(twin, made.watch, lifted)
+            )
             if needed != lifted:
                 lifted = needed
                 continue
@@ -134,27 +137,6 @@ def _compute(twin: torch.nn.Module, module: torch.nn.Module, path: str, name: st
 
 
 _BLAMED = 4  # exports after which single sizes are not looked at
-
-
-def _to_lift(
-    module: torch.nn.Module, watch: Watch, lifted: tuple[Lifted, ...]
-) -> tuple[Lifted, ...]:
-    """The attributes that forward reads and then replaces. Raises CaptureError for one that is no
-    tensor, before or after."""
-    found = dict.fromkeys(lifted)
-    for path, name in sorted(watch.read_first):
-        one = Lifted(path, name)
-        before = getattr(owner_of(module, path), name, None)
-        for value in (before, watch.assigned[path, name]):
-            if not isinstance(value, torch.Tensor):
-                error = CaptureError(
-                    f"forward sets the attribute {one.text}, which it has read before and which is"
-                    " no tensor"
-                )
-                error.once = True
-                raise error
-        found[one] = None
-    return tuple(found)
 
 
 def _said(error: Exception) -> str:

@@ -30,6 +30,7 @@ from refold.capture.captured import attribute
 from refold.capture.containers import PLAIN, Apart
 from refold.capture.draws import drawn_by
 from refold.capture.functional import functional
+from refold.capture.lifted import Lifted
 from refold.capture.numbers import as_numbers
 from refold.capture.outside import outside_kept
 from refold.capture.shape_rules import shapes_at_once
@@ -39,18 +40,6 @@ from refold.capture.watch import Watch
 from refold.meanwhile import Meanwhile, uncollected, unwarned
 
 INNER = "inner"  # under this name the module lies in what is exported
-
-
-@dataclass(frozen=True)
-class Lifted:
-    """An attribute that forward replaces: read before the call, and set after it."""
-
-    path: str
-    name: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.path}.{self.name}".strip(".")
 
 
 @dataclass(frozen=True)
@@ -112,8 +101,7 @@ class Flat(torch.nn.Module):
         given, states = tensors[:first], tensors[first:last]
         numbers = [carried(carrier) for carrier in tensors[last:]]
         settings = self.arguments.settings if numbers else ()  # else they are the example's
-        held = [(places[one.path], one.name) for one in self.lifted]
-        before = [_set(*place, value) for place, value in zip(held, states, strict=True)]
+        before = [o.put(module, value) for o, value in zip(self.lifted, states, strict=True)]
         settled = {place: value_at(module, place) for place in settings}
         try:
             for place, value in zip(settings, numbers[len(numbers) - len(settings) :], strict=True):
@@ -127,8 +115,8 @@ class Flat(torch.nn.Module):
             for place, value in settled.items():
                 set_at(module, place, value)
             # backwards: a part may be held in two places
-            for (part, name), value in zip(reversed(held), reversed(before), strict=True):
-                _set(part, name, value)
+            for one, value in zip(reversed(self.lifted), reversed(before), strict=True):
+                one.put(module, value)
         apart = Apart(_held_objects(places) | paths)
         tree = apart.tree(result, "forward returns")
         assigned = {
@@ -163,13 +151,6 @@ def _held_objects(places: Mapping[str, torch.nn.Module]) -> dict[int, str]:
         if name not in usual and value is not None and not isinstance(value, unlike)
         if not callable(value) and type(value) not in PLAIN
     }
-
-
-def _set(module: torch.nn.Module, name: str, value: Any) -> Any:
-    """Sets an attribute or a buffer, unwatched; gives what it was."""
-    place = module._buffers if name in module._buffers else vars(module)
-    before, place[name] = place[name], value
-    return before
 
 
 @contextlib.contextmanager
@@ -207,11 +188,16 @@ def exported(
     fixed = bound.fixed
     watch = Watch(module)
     flat = Flat(module, arguments, lifted, watch, bound.equal)
-    places = dict(module.named_modules(remove_duplicate=False))
-    states = [getattr(places[one.path], one.name).detach() for one in lifted]
+    states = [one.value(module).detach() for one in lifted]
     tensors = (*arguments.tensors, *states, *arguments.carriers)
+    first = len(arguments.tensors)
+    tables = {first + i for i, one in enumerate(lifted) if one.keys}  # of the sizes that they have
     specs = tuple(
-        {a: ExportDim.AUTO for a in range(t.dim()) if (i, a) not in (fixed or ())}
+        {
+            a: ExportDim.AUTO
+            for a in range(t.dim())
+            if i not in tables and (i, a) not in (fixed or ())
+        }
         for i, t in enumerate(tensors)
     )
     shapes = (specs,) if fixed is not None else None
@@ -229,7 +215,7 @@ def exported(
             if flat.at_once.error is not None:
                 raise flat.at_once.error
             guards = getattr(program, "_guards_code", None) or []
-            held = [*arguments.places, *(attribute(one.text) for one in lifted)]
+            held = [*arguments.places, *(one.read(module) for one in lifted)]
             paths = [*(f"{path}.shape[{{0}}]" for path in held), *arguments.counted]
             metas = _metas(program)
             conditions = tuple(_condition(g.strip(), paths, metas) for g in guards if shapes)
@@ -379,6 +365,13 @@ def _check_effects(node: torch.fx.Node) -> None:
         raise CaptureError("forward computes with a tensor that is not dense")
     if target is torch.ops.aten.instance_norm.default and node.args[3] is not None and node.args[5]:
         raise CaptureError(f"forward writes running statistics of its own accord ({target})")
+
+
+def constants_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """The tensors that forward reads beside arguments, parameters and buffers, by the names that
+    they would have as attributes of the module."""
+    held = program.constants.items()
+    return {without_inner(k): v for k, v in held if isinstance(v, torch.Tensor)}
 
 
 def without_inner(name: str) -> str:

@@ -15,11 +15,11 @@ from refold.capture.captured import Argument, Captured, attribute, has_attribute
 from refold.capture.containers import classes_of
 from refold.capture.draws import FIRST, drawn, dropped, everything_dropped, is_drawn
 from refold.capture.kept import apart_of
-from refold.capture.program import Exported, Lifted, without_inner
+from refold.capture.lifted import Lifted
+from refold.capture.program import Exported, constants_of, without_inner
 from refold.capture.results import Results
 from refold.capture.sizes import Derived
 from refold.capture.values import Axes, CaptureError, SizeError, Value
-from refold.capture.watch import owner_of
 from refold.ir import Dim, Graph, Output, Sym, as_scalar, leaf
 from refold.ir.graph import draws_of, topological
 from refold.ir.node import opaque
@@ -73,11 +73,7 @@ class Reader(Calls):
                 upper = int(bound.upper) if bound.upper.is_Integer else None
                 ranges[name] = (max(2, int(bound.lower)), upper)
         used = {n["name"] for n in everything if n.op == "constant"}
-        constants = {
-            k: v
-            for k, v in ((without_inner(k), v) for k, v in self.program.constants.items())
-            if k in used and isinstance(v, torch.Tensor)
-        }
+        constants = {k: v for k, v in constants_of(self.program).items() if k in used}
         self._check_leaks(constants)
         watch = self.made.watch
         queries = dict(watch.queries)
@@ -147,7 +143,7 @@ class Reader(Calls):
 
     def states(self) -> list[torch.Tensor]:
         """The attributes that forward sets and reads, as they are."""
-        return [getattr(owner_of(self.module, one.path), one.name) for one in self.lifted]
+        return [one.value(self.module) for one in self.lifted]
 
     def _axes(self, fields: tuple[Argument, ...], names: set[str]) -> Axes:
         """The dimensions of tensors in which some named sizes are."""
@@ -196,7 +192,7 @@ class Reader(Calls):
         for one, state, shape in zip(self.lifted, self.states(), shapes[number:last], strict=True):
             if type(state) is not torch.Tensor:
                 raise CaptureError(f"the attribute {one.text} is a {type(state).__name__}")
-            fields.append(Argument(attribute(one.text), shape, state.dtype))
+            fields.append(Argument(one.read(self.module), shape, state.dtype))
         if not self.made.watch.layout:
             return tuple(fields)
         tensors = iter(self._tensors())

@@ -53,11 +53,11 @@ class Watch:
     """What one run of forward asked and changed.
 
     assigned: the values of attributes that it set, by module path and name. read_first: those that
-    it read before. reads_mode: whether a module's mode was asked for where it may matter. queries:
-    PyTorch's settings that were asked for, as text, and their values. layout: whether strides were
-    asked for. history: whether gradients' marks on tensors were asked for. inference: whether the
-    results are tensors of inference mode, which forward itself enters. graded: whether forward
-    turns gradients on.
+    it read before. filled: whether a list, dict or set has other items. reads_mode: whether a
+    module's mode was asked for where it may matter. queries: PyTorch's settings that were asked
+    for, as text, and their values. layout: whether strides were asked for. history: whether
+    gradients' marks on tensors were asked for. inference: whether the results are tensors of
+    inference mode, which forward itself enters. graded: whether forward turns gradients on.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -70,6 +70,7 @@ class Watch:
         self.assigned: dict[tuple[str, str], Any] = {}
         self.read_first: set[tuple[str, str]] = set()
         self.changed: list[str] = []
+        self.filled = False
         self.computed: set[tuple[str, str]] = set()
         self.reads_mode = False
         self.queries: dict[str, Any] = {}
@@ -103,6 +104,7 @@ class Watch:
             for path, value, was in held:
                 if not _same_items(value, was):
                     self.changed.append(path)
+                    self.filled = True
                     value.clear()
                     value.extend(was) if isinstance(value, list) else value.update(was)
             self.changed += [path for path, one in counts if one.has_counted()]
@@ -131,9 +133,10 @@ class Watch:
 
     @property
     def sets_what_it_read(self) -> bool:
-        """Whether forward has set an attribute that it had read, and to no tensor."""
+        """Whether forward has set an attribute that it had read, and to no tensor, or has changed
+        what a container holds."""
         values = (self.assigned[key] for key in self.read_first)
-        return any(not isinstance(value, torch.Tensor) for value in values)
+        return self.filled or any(not isinstance(value, torch.Tensor) for value in values)
 
     def _modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
         for path, m in self.module.named_modules():
@@ -143,8 +146,8 @@ class Watch:
     def _held(self) -> Iterator[tuple[str, Any, Any]]:
         for path, m in self._modules():
             for name, value in vars(m).items():
-                if name not in _USUAL and isinstance(value, (list, dict, set)):
-                    yield f"{path}.{name}".strip("."), value, _refold_own(value)
+                if name not in _USUAL:
+                    yield from _containers(f"{path}.{name}".strip("."), value)
 
     def _counts(self) -> Iterator[tuple[str, Counts]]:
         for path, m in self._modules():
@@ -366,6 +369,18 @@ def _is_torchs(name: str) -> bool:
 
 def _never_drops(module: torch.nn.Module) -> bool:
     return type(module) in _DROPOUTS and object.__getattribute__(module, "p") == 0
+
+
+def _containers(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any, Any]]:
+    """A list, dict or set, those in it, and what each of them has."""
+    if isinstance(value, (list, dict, set)) and depth < _DEPTH:
+        own = _refold_own(value)
+        yield path, value, own
+        for inner in own.values() if isinstance(own, dict) else own:
+            yield from _containers(path, inner, depth + 1)
+
+
+_DEPTH = 4  # of containers in one another
 
 
 def _same_items(a: Any, b: Any) -> bool:
