@@ -14,7 +14,7 @@ import torch
 
 from refold.judge.draws.trees import differ, inexact
 from refold.judge.rule import beside, compare, luck, rows
-from refold.judge.truth import choices
+from refold.judge.truth import choices, largest
 from refold.judge.truth.live import Lived, Living
 from refold.judge.truth.runs import distance, moved
 from refold.judge.verdict import naming, narrow, otherwise
@@ -133,14 +133,19 @@ class _Truth:
     def exact(self, label: str) -> Lived:
         """In float64, or eager where that does not run; it has the label, perhaps no others."""
         if self.life.apart and self._exact is None:
-            if label not in self._alone and len(self._alone) < _ALONE:
-                steps = [s for s in self.life.steps if s["do"] != "call" or s["label"] == label]
-                self._alone[label] = self._wide(steps)
-            if label in self._alone:
-                return self._alone[label]
+            if found := largest.read(label, self.life.steps, self.theirs.seen, self._one):
+                return found
+            if label in self._alone or len(self._alone) < _ALONE:
+                return self._one(label)
         if self._exact is None:
             self._exact = self._wide(self.life.steps)
         return self._exact
+
+    def _one(self, label: str) -> Lived:
+        if label not in self._alone:
+            steps = [s for s in self.life.steps if s["do"] != "call" or s["label"] == label]
+            self._alone[label] = self._wide(steps)
+        return self._alone[label]
 
     def _wide(self, steps: Sequence[Step]) -> Lived:
         life = replace(self.life, steps=tuple(steps))
@@ -338,9 +343,9 @@ class _Truth:
         have lived (a library's sum is another one for each number of them: of a bias's gradients
         two threads had 200 times the error of one), or of images in channels last."""
         session, life = self.session, self.life
+        steps, states = steps_of(session, life), states_of(session, life)
         slopes = self.slopes is not None or self.theirs.seen[label][0] == GRADS
         for given, alone, mode in otherwise.ways(life.inputs, slopes):
-            steps, states = steps_of(session, life), states_of(session, life)
             theirs = _living(session).eager(steps, states, given, alone, mode)
             if theirs.raised is None and label in theirs.seen:
                 other = self._of(theirs, label, got)
@@ -355,11 +360,9 @@ class _Truth:
         """Once more, where the order of equal values is open."""
         if all(r.structural for r in failed):
             return failed
-        session, life = self.session, self.life
 
         def run() -> Any:
-            given = steps_of(session, life), states_of(session, life), life.inputs
-            theirs = _living(session).eager(*given)
+            theirs = eager(self.session, self.life)
             known = theirs.raised is None and label in theirs.seen
             return self._of(theirs, label, got) if known else None
 
