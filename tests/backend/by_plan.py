@@ -57,7 +57,10 @@ def run(derived: graphs.Derived, args: Sequence[Any]) -> list[Any]:
         name: given[f.path].shape[axis] for name, (f, axis) in captured.symbol_sources().items()
     }
     sizes |= {name: int(given[path]) for name, path in captured.numbers.items()}
-    leaves = {n: given[n["name"]] for n in plan.graph.nodes() if n.op == "input"}
+    turned = {f.path: given[f.path].permute(f.order) for f in captured.tensors if f.order}
+    leaves = {
+        n: turned.get(n["name"], given[n["name"]]) for n in plan.graph.nodes() if n.op == "input"
+    }
     step = _Run(plan, leaves, sizes)
     step.written |= {o.mutates: given[o.mutates] for o in plan.outputs if o.mutates is not None}
     outputs = step.outputs()

@@ -6,20 +6,24 @@ and what it writes to its inputs stands at its end as copies to them.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from refold.capture.aten_move import permuted
 from refold.capture.calls import Calls
 from refold.capture.captured import Argument, Captured
 from refold.capture.forms import Built, Given, OutputIndex, Viewed
-from refold.capture.owner import draws_nothing, owner
+from refold.capture.owner import draws_nothing, owner, shows
 from refold.capture.results import other_than_rows, view_of
 from refold.capture.values import CaptureError, SizeError, Value
 from refold.capture.values import value as of_shape
 from refold.ir import Dim, Graph, Output, Sym, leaf
+from refold.ir.shapes import RANK
+from refold.runtime.calls import _refold_in_channels
 
 COPY = torch.ops.aten.copy_.default
 AS_STRIDED = torch.ops.aten.as_strided.default
@@ -80,6 +84,7 @@ class AotReader(Calls):
     def _placeholders(self) -> tuple[tuple[Argument, ...], dict[str, str]]:
         fields: list[Argument] = []
         numbers: dict[str, str] = {}
+        as_given = self._as_given()
         for node in arguments_of(self.graph):
             meta: Any = node.meta.get("val")
             if isinstance(meta, (torch.SymInt, int)):
@@ -92,14 +97,49 @@ class AotReader(Calls):
             elif meta.layout is not torch.strided or meta.is_neg() or meta.is_conj():
                 raise CaptureError("it takes a tensor that is not dense")
             else:
-                self.env[node] = made = self.given(meta, node.name, len(fields))
-                fields.append(Argument(node.name, made.shape, meta.dtype))
+                order = None if node in as_given else self._order(meta)
+                made = self.given(meta, node.name, len(fields), order)
+                fields.append(Argument(node.name, made.shape, meta.dtype, order=order))
+                if order is not None:
+                    made = permuted(made, [order.index(i) for i in range(len(order))])
+                self.env[node] = made
         return tuple(fields), numbers
 
-    def given(self, meta: torch.Tensor, name: str, index: int) -> Value:
-        """The value of a tensor that is given."""
+    def given(
+        self, meta: torch.Tensor, name: str, index: int, order: tuple[int, ...] | None = None
+    ) -> Value:
+        """The value of a tensor that is given. order: of its dimensions."""
         shape = self._shape(meta)
+        if order is not None:
+            shape = tuple(shape[i] for i in order)
         return Value(leaf("input", shape, meta.dtype, name=name, index=index), shape)
+
+    def _as_given(self) -> set[torch.fx.Node]:
+        """Arguments that are written to, or that results are views of: these are spoken of as they
+        are given."""
+        found = set()
+        for node in results_of(self.graph):
+            while isinstance(node, torch.fx.Node) and node.op == "call_function" and node.args:
+                source = node.args[0]
+                node = source if node.target is operator.getitem or shows(node) else None
+            if isinstance(node, torch.fx.Node):
+                found.add(node)
+        copies = self.graph.find_nodes(op="call_function", target=COPY)
+        return found | {n.args[0] for n in copies if isinstance(n.args[0], torch.fx.Node)}
+
+    def _order(self, meta: torch.Tensor) -> tuple[int, ...] | None:
+        """The dimensions of a tensor in the order in which they lie one in the other, where that is
+        another than its own: what a backward keeps is often the transpose of a value. None where
+        there are gaps, or for images, whose layout is chosen for the graph as a whole."""
+        shape, strides = list(meta.shape), list(meta.stride())
+        if meta.dim() > RANK or not all(isinstance(n, int) for n in (*shape, *strides)):
+            return None
+        is_image = meta.dim() in (4, 5) and meta.is_floating_point()
+        if other_than_rows(shape, strides) is None or (is_image and _refold_in_channels(meta)):
+            return None
+        order = tuple(sorted(range(meta.dim()), key=lambda i: (-strides[i], i)))
+        lies = other_than_rows([shape[i] for i in order], [strides[i] for i in order])
+        return order if lies is None else None
 
     def _shape(self, meta: torch.Tensor) -> tuple[Dim, ...]:
         """A shape in which no size that varies is ever less than 2, which would be spread."""

@@ -23,7 +23,8 @@ class Argument:
     shape and dtype: of a tensor; None for a plain Python value, which is then `value`. An attribute
     that forward replaces is read at a path that begins with `self`. strides, offset: those of the
     example, where forward asks for them; strides also where it depends on them whether a result is
-    a view of the argument.
+    a view of the argument. order: of its dimensions in memory, where these are another than its own
+    and shape is of them in that order; the text begins by turning the argument so.
     """
 
     path: str
@@ -32,6 +33,7 @@ class Argument:
     value: Any = None
     strides: tuple[int, ...] | None = None
     offset: int | None = None
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ def emit_function(
             {"name": text.names[fold.node], "lines": all_fitted(lines, 8), "words": words}
         )
     taken = [f"[{', '.join(arguments)}] = args", "args.clear()"]
+    turned = [a for a in captured.tensors if a.order is not None]
+    taken += [f"{a.path} = {a.path}.permute({a.order})" for a in turned]
     body = [*taken, *released(written, arguments)]
     build = target.build(members, source).strip("\n")
     lines = all_fitted(body, 4)
