@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,19 +25,34 @@ def products(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def made_of(
+    module: torch.fx.GraphModule, parameters: Sequence[str] = (), lie: Sequence[Any] = ()
+) -> timing._Made:
+    return timing._Made(module, parameters, None, lie)
+
+
+def test_arguments_lie_as_inductor_is_told_that_they_do() -> None:
+    """It spreads the rows of what a forward saves, and its backward asks for these strides."""
+    module = graph(lambda x, y: x * y, torch.randn(4, 3, 49), torch.randn(4, 3, 49))
+    spread = torch.empty_strided((4, 3, 49), (192, 64, 1))
+    found = timing._given(boxed(module), made_of(module, (), [spread, torch.randn(4, 3, 49)]))
+    assert [v.stride() for v in found.values] == [(192, 64, 1), (147, 49, 1)]
+    assert torch.equal(found.values[0], timing._given(boxed(module), made_of(module)).values[0])
+
+
 @pytest.mark.parametrize("function", [products, lambda x, w: (x @ w.abs()).sqrt()])
 def test_results_are_finite_where_they_can_be(function: Callable[..., torch.Tensor]) -> None:
     """What is not may be computed once more by kernels, slowly."""
     module = graph(function, torch.randn(64, 64), torch.randn(64, 64))
     names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
-    given = timing._given(boxed(function), module, names[1:]).values
+    given = timing._given(boxed(function), made_of(module, names[1:])).values
     assert [tuple(g.shape) for g in given] == [(64, 64), (64, 64)]
     assert function(*given).isfinite().all()
 
 
 def test_arguments_of_which_none_gives_numbers_are_taken_as_they_are() -> None:
     module = graph(lambda x: x / 0, torch.ones(4))
-    assert len(timing._given(boxed(lambda x: x / 0), module, ()).values) == 1
+    assert len(timing._given(boxed(lambda x: x / 0), made_of(module)).values) == 1
 
 
 def test_gradients_that_come_in_are_small_where_they_grow_out_of_range() -> None:
@@ -47,7 +62,7 @@ def test_gradients_that_come_in_are_small_where_they_grow_out_of_range() -> None
     module = graph(backward, torch.randn(8), torch.randn(8))
     for node, name in zip(list(module.graph.nodes), ("saved", "tangents_1"), strict=False):
         node.name = name
-    saved, incoming = timing._given(boxed(backward), module, ()).values
+    saved, incoming = timing._given(boxed(backward), made_of(module)).values
     assert (
         backward(saved, incoming).isfinite().all()
         and incoming.abs().max() < 1e-15 < saved.abs().max()
@@ -85,7 +100,7 @@ def test_what_a_graph_says_that_it_writes_is_not_put_back() -> None:
         return x * 2
 
     module = graph(counted, torch.zeros(1), torch.randn(8))
-    given = timing._given(boxed(counted), module, ())
+    given = timing._given(boxed(counted), made_of(module))
     assert any(n.target is timing.COPY for n in module.graph.nodes)
     assert not given.spoiled
 

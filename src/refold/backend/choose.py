@@ -180,7 +180,8 @@ class _Graph:
         said, lasting, run = dict(tried.said), tried.lasting, tried.run
         try:
             check = self.check
-            timing = timed(run, other.run, self.module, check.parameters, check.forward)
+            known = check.parameters, check.forward
+            timing = timed(run, other.run, self.module, *known, self.inputs)
             said["ratio"] = timing.ratio
             reason = f"measured {timing.ratio:.2f} times as fast as Inductor's"
             if not is_faster(timing):

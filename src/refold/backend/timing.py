@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refold.backend.arguments import Forward, as_called, examples, places_of, rehearse
+from refold.backend.graphs import sizes_of
 from refold.backend.loaded import Boxed
 from refold.capture.aot import COPY
 from refold.measure import Timing, compare
@@ -46,13 +47,35 @@ class _Given:
         return list(self.values)
 
 
-def _given(
-    other: Callable[[list[Any]], Any],
-    module: torch.fx.GraphModule,
-    parameters: Collection[str],
-    ours: Boxed | None = None,
-    forward: Forward | None = None,
-) -> _Given:
+@dataclass(frozen=True)
+class _Made:
+    """Makes arguments of a graph. lie: what Inductor is given for each, whose strides are those
+    with which a call comes: what its forward saves it may lay out otherwise than the graph says."""
+
+    module: torch.fx.GraphModule
+    parameters: Collection[str]
+    forward: Forward | None
+    lie: Sequence[Any]
+
+    def examples(self) -> Iterator[list[Any]]:
+        for given in examples(self.module, self.parameters, self.forward):
+            yield list(map(_as_it_lies, given, self.lie)) if self.lie else given
+
+    def again(self, number: int) -> list[Any]:
+        return next(itertools.islice(self.examples(), number, None))
+
+
+def _as_it_lies(value: Any, known: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or not isinstance(known, torch.Tensor):
+        return value
+    strides = tuple(sizes_of(known.stride()))
+    if value.shape != tuple(sizes_of(known.shape)) or value.stride() == strides or 0 in strides:
+        return value
+    made = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+    return made.copy_(value)
+
+
+def _given(other: Callable[[list[Any]], Any], made: _Made, ours: Boxed | None = None) -> _Given:
     """Arguments of which results are finite, or else as many as there are: what is not a kernel may
     compute again, slowly, which says nothing about real ones.
 
@@ -60,12 +83,12 @@ def _given(
     what that left, it would soon have results that are not finite.
     """
     best, least = 0, math.inf
-    written = _written(module)
-    own = {i for i, n in enumerate(places_of(module)) if n in written}
+    written = _written(made.module)
+    own = {i for i, n in enumerate(places_of(made.module)) if n in written}
     spoiled: set[int] = set()
-    for number, given in enumerate(examples(module, parameters, forward)):
+    for number, given in enumerate(made.examples()):
         if any(isinstance(v, torch.Tensor) and v.is_cuda for v in given):
-            rehearse(module, given)
+            rehearse(made.module, given)
         before = _digests(given)
         wrong = sum(not _is_finite(r) for r in other(list(given)))
         spoiled |= _changed(before, given) - own
@@ -74,25 +97,16 @@ def _given(
         if wrong == 0:
             break
     del given  # before there are others
-    values = _drawn_again(module, parameters, best, forward)
+    values = made.again(best)
     if ours is not None:  # of parts of the graph, Inductor compiles the rest
         before = _digests(values)
         ours(list(values))
         more = _changed(before, values) - own
         if more:
             values.clear()
-            values = _drawn_again(module, parameters, best, forward)
+            values = made.again(best)
         spoiled |= more
     return _Given(values, {i: values[i].clone() for i in spoiled})
-
-
-def _drawn_again(
-    module: torch.fx.GraphModule,
-    parameters: Collection[str],
-    number: int,
-    forward: Forward | None,
-) -> list[Any]:
-    return next(itertools.islice(examples(module, parameters, forward), number, None))
 
 
 def _changed(before: Sequence[Any], given: Sequence[Any]) -> set[int]:
@@ -126,18 +140,19 @@ def timed(
     module: torch.fx.GraphModule,
     parameters: Collection[str],
     forward: Forward | None = None,
+    lie: Sequence[Any] = (),
 ) -> Timing:
     """Both on the same arguments of a graph, in turns. The graph may write to its arguments. The
     random state is left as it was. Both times hold the copies that restore what a call has spoiled,
     so that the ratio is nearer to 1 than the graphs' own.
 
     parameters: the placeholders that are parameters or buffers. forward: of which the graph is the
-    backward, where it is known.
+    backward, where it is known. lie: what Inductor is given for the arguments.
     """
     metas = [n.meta["val"] for n in places_of(module)]
     devices = {m.device for m in metas if isinstance(m, torch.Tensor) and m.device.type == "cuda"}
     kind = "cuda" if devices else "cpu"
     with as_called():
         with torch.random.fork_rng(sorted(d.index or 0 for d in devices)):
-            given = _given(other, module, parameters, ours, forward)
+            given = _given(other, _Made(module, parameters, forward, lie), ours)
         return compare(lambda: other(given.again()), lambda: ours(given.again()), kind, SECONDS)
