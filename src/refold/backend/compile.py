@@ -128,15 +128,21 @@ def compile_graph(
     inputs: Sequence[Any],
     given: Mapping[str, Any],
     gradients: Gradients | None = None,
+    name: str | None = None,
 ) -> Any:
     """The same, of a graph alone. forward: of which it is the backward, with the names of its
-    parameters, where that is known. gradients: what a backward does without some of them."""
+    parameters, where that is known. gradients: what a backward does without some of them. name: by
+    which the graph is kept, in the place of what it is made of."""
     from refold.backend import kept
     from refold.backend.report import tell
 
     config: Any = torch.compiler.config
     with config.patch(cache_key_tag=before):
         key = kept.key_of(options, module, inputs, given)
+        if key is not None and name is not None:
+            key = kept.key_named(name)
+        if key is not None and gradients is not None and gradients.source is not None:
+            gradients.source.key = key[0]
         found = kept.find(key, module, inputs, given) if key is not None else None
         if found is not None:
             found.gradients = gradients

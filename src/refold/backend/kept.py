@@ -213,6 +213,13 @@ def key_of(
     return key
 
 
+def key_named(name: str) -> Key:
+    """A key as PyTorch's caches have them."""
+    from torch._inductor.codecache import sha256_hash
+
+    return "f" + sha256_hash(name.encode()), []
+
+
 def without_empty_key(run: Any) -> Any:
     """What AOTAutograd is given: a graph that was kept, or else a function, which has no key.
 

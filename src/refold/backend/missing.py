@@ -79,7 +79,9 @@ def _after(tensor: Any) -> Any:
 
 
 class Source(Protocol):
-    """Of what a backward without some of its gradients is made."""
+    """Of what a backward without some of its gradients is made. key: of the whole one on disk."""
+
+    key: str | None
 
     def compile(self, missing: frozenset[int]) -> tuple[Boxed, Sequence[int]]:
         """It, and which arguments of the whole one it takes. missing: places of gradients among

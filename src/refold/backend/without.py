@@ -34,16 +34,19 @@ class Whole(Exception):
 class Backward:
     """A backward's graph and how it was compiled. module: the graph, or as it was stored. settings:
     of Inductor, that the call asked for. tag: of PyTorch's caches as the user has it. forward: its
-    graph, and the names of parameters in it. static: places of arguments that stay where they lie.
-    metadata: AOTAutograd's of the forward, None in another process."""
+    graph, or as it was stored, and the names of parameters in it: what it saves is measured on what
+    it computes. static: places of arguments that stay where they lie. metadata: AOTAutograd's of
+    the forward, None in another process. key: of the whole graph on disk, by which a graph without
+    some gradients is found in another process, whatever becomes of it on the way there."""
 
     module: torch.fx.GraphModule | bytes
     options: BackendOptions
     settings: Mapping[str, Any]
     tag: str
-    forward: tuple[torch.fx.GraphModule, frozenset[str]] | None
+    forward: tuple[torch.fx.GraphModule | bytes, frozenset[str]] | None
     static: tuple[int, ...]
     metadata: Any
+    key: str | None = None
 
     def compile(self, missing: frozenset[int]) -> tuple[Boxed, Sequence[int]]:
         """See `Source.compile`. Raises Whole."""
@@ -70,8 +73,10 @@ class Backward:
         guards = mode.shape_env.guards if mode is not None and mode.shape_env else []
         before = len(guards)
         settings: Any = config
+        name = None if self.key is None else f"{self.key} without {sorted(missing)}"
         with tracing(context), settings.patch(dict(self.settings)), torch.no_grad():
-            run = compile_graph(self.options, self.tag, self.forward, module, inputs, given)
+            forward = self._made_by()
+            run = compile_graph(self.options, self.tag, forward, module, inputs, given, name=name)
         if len(guards) > before:
             raise Whole("it would hold for some sizes only")
         return run, taken
@@ -79,30 +84,52 @@ class Backward:
     def stored(self) -> Backward | None:
         """See `Source.stored`. Sizes that vary are known to this process alone. Where PyTorch
         cannot pickle the graph, what is computed of all gradients is kept nevertheless."""
-        from torch.fx._graph_pickler import GraphPickler, Options
-
-        module = self.module
+        module, forward = self.module, self.forward
         if isinstance(module, torch.fx.GraphModule):
             if any(map(_varies, module.graph.nodes)):
                 return None
-            try:
-                module = GraphPickler.dumps(module, Options(ops_filter=None))
-            except Exception as error:
-                log.info("refold: a backward's graph is not kept on disk: %s", error)
+            found = _pickled(module)
+            if found is None:
                 return None
-        return replace(self, module=module, forward=None, metadata=None)
+            module = found
+        if forward is not None and isinstance(forward[0], torch.fx.GraphModule):
+            first = _pickled(forward[0])
+            forward = None if first is None else (first, forward[1])
+        return replace(self, module=module, forward=forward, metadata=None)
 
     def _graph(self) -> torch.fx.GraphModule:
-        from torch._subclasses import FakeTensorMode
-        from torch.fx._graph_pickler import GraphPickler
-        from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
         if isinstance(self.module, bytes):
-            mode = FakeTensorMode(shape_env=ShapeEnv())
-            found: Any = GraphPickler.loads(self.module, mode)
-            self.module = found
-        assert isinstance(self.module, torch.fx.GraphModule)
+            self.module = _unpickled(self.module)
         return self.module
+
+    def _made_by(self) -> tuple[torch.fx.GraphModule, frozenset[str]] | None:
+        if self.forward is None:
+            return None
+        module, parameters = self.forward
+        if isinstance(module, bytes):
+            module = _unpickled(module)
+            self.forward = module, parameters
+        return module, parameters
+
+
+def _pickled(module: torch.fx.GraphModule) -> bytes | None:
+    from torch.fx._graph_pickler import GraphPickler, Options
+
+    try:
+        return GraphPickler.dumps(module, Options(ops_filter=None))
+    except Exception as error:
+        log.info("refold: a graph of a backward is not kept on disk: %s", error)
+        return None
+
+
+def _unpickled(module: bytes) -> torch.fx.GraphModule:
+    from torch._subclasses import FakeTensorMode
+    from torch.fx._graph_pickler import GraphPickler
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    found: Any = GraphPickler.loads(module, FakeTensorMode(shape_env=ShapeEnv()))
+    assert isinstance(found, torch.fx.GraphModule)
+    return found
 
 
 def _varies(node: torch.fx.Node) -> bool:
