@@ -5,6 +5,7 @@ A row of WAYS is a model and a change of something that its code reads. The chan
 
 from __future__ import annotations
 
+import inspect
 import operator
 import sys
 import types
@@ -249,6 +250,17 @@ def test_a_librarys_modules_lead_to_no_other_library():
     reached = _refold_reach(_refold_kinds(module))
     tops = {str(f.__module__).split(".")[0] for f, _ in reached.functions.values()}
     assert tops <= {__name__.split(".")[0], "torch"}, tops
+
+
+def test_pythons_own_code_reads_no_setting_of_the_script(monkeypatch):
+    """`inspect.getmodule` names "__main__", where a script counts its losses."""
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "counted", 1, raising=False)
+    module = calls(lambda self, x: inspect.getmodule(type(self)) and x)()
+    reached = _refold_reach(_refold_kinds(module))
+    assert any(f is inspect.getmodule for f, _ in reached.functions.values())
+    monkeypatch.setattr(main, "counted", 2)
+    assert _refold_reach_difference(reached) is None
 
 
 class Several(Super):

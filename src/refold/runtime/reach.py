@@ -215,6 +215,9 @@ def _refold_reach(kinds: Iterable[Any]) -> _RefoldReached:
         for name in [*(n[:-1] for n in names if n[-1:] == "+"), *sought]:
             within = f"{space.get('__package__')}.{name}".rstrip(".")
             module = sys.modules.get(name) or sys.modules.get(within)
+            theirs = module is not None and _refold_is_theirs(vars(module))
+            if name in sought and theirs and not _refold_is_theirs(space):
+                continue  # Python's `inspect` looks for a class in "__main__", and reads no setting
             inside(module, names)
             if module is not None and name in sought and {"getattr", "vars", "__dict__"} & names:
                 all_of(vars(module))
