@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -51,3 +51,19 @@ def test_none_is_read_where_they_are_not(model: Any) -> None:
     base = torch.randn(16, 40, generator=torch.Generator().manual_seed(0))
     eager, wide, _ = _lives(model, base)
     assert largest.read("batch 7", STEPS, eager, wide) is None
+
+
+class Pair(NamedTuple):
+    values: torch.Tensor
+    sums: torch.Tensor
+
+
+def test_results_of_named_fields_keep_their_class() -> None:
+    base = torch.randn(16, 40, generator=torch.Generator().manual_seed(0))
+    eager, wide, _ = _lives(lambda x: Pair(torch.tanh(x), x.sum(1)), base)
+    found = largest.read("batch 7", STEPS, eager, wide)
+    assert found is not None
+    output = found.seen["batch 7"][1]
+    assert type(output) is Pair and torch.equal(output.sums, base[:7].double().sum(1))
+    most = torch.arange(8.0).reshape(4, 2).max(1)
+    assert torch.equal(largest.first(most, torch.zeros(2, 2).max(1)).values, most.values[:2])

@@ -57,7 +57,8 @@ def first(tree: Any, like: Any) -> Any:
         return tree.narrow(other[0], 0, like.shape[other[0]])
     if isinstance(tree, list | tuple) and isinstance(like, list | tuple) and len(tree) == len(like):
         parts = [first(a, b) for a, b in zip(tree, like, strict=True)]
-        return None if any(p is None for p in parts) else type(tree)(parts)
+        make = getattr(type(tree), "_make", type(tree))  # of a named tuple
+        return None if any(p is None for p in parts) else make(parts)
     if isinstance(tree, dict) and isinstance(like, dict) and tree.keys() == like.keys():
         named = {k: first(v, like[k]) for k, v in tree.items()}
         return None if any(p is None for p in named.values()) else named
