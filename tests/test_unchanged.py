@@ -345,11 +345,16 @@ def test_a_tensor_that_others_may_write_is_not_written_out():
         def forward(self, x):
             return super().forward(x) * self.held[0]
 
-    number = ReadsNumber(8, 2)
-    number.held = [torch.tensor(2.0)]
-    for module in (Reads(8, 2), number):
-        with pytest.warns(UserWarning, match="neither arguments nor attributes"):
-            assert refold.optimize(module, torch.randn(5, 8), measure=False) is module
+    module, x = Reads(8, 2), torch.randn(5, 8)
+    with pytest.warns(UserWarning, match="neither arguments nor attributes"):
+        assert refold.optimize(module, x, measure=False) is module
+    (number := ReadsNumber(8, 2)).held = [torch.tensor(2.0)]
+    fast = refold.optimize(number, x, measure=False)  # what a module's own list holds is read
+    writes = (lambda: number.held[0].fill_(3.0), lambda: setattr(number, "held", [torch.ones(())]))
+    for write in (lambda: None, *writes):
+        write()
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), number(x))
 
 
 @pytest.mark.parametrize("default", ["cpu", "cpu:0"])
