@@ -13,7 +13,7 @@ from torch import nn
 
 from refold.backend import compile as backend
 from refold.backend import timing
-from refold.backend.arguments import Forward, examples, places_of
+from refold.backend.arguments import AsRecorded, Forward, examples, places_of
 from refold.backend.options import BackendOptions
 
 from .test_accurate import boxed, graph
@@ -26,9 +26,9 @@ def products(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def made_of(
-    module: torch.fx.GraphModule, parameters: Sequence[str] = (), lie: Sequence[Any] = ()
-) -> timing._Made:
-    return timing._Made(module, parameters, None, lie)
+    module: torch.fx.GraphModule, parameters: Sequence[str] = (), inputs: Sequence[Any] = ()
+) -> timing._Examples:
+    return timing._Examples(module, parameters, None, inputs)
 
 
 def test_arguments_lie_as_inductor_is_told_that_they_do() -> None:
@@ -38,6 +38,14 @@ def test_arguments_lie_as_inductor_is_told_that_they_do() -> None:
     found = timing._given(boxed(module), made_of(module, (), [spread, torch.randn(4, 3, 49)]))
     assert [v.stride() for v in found.values] == [(192, 64, 1), (147, 49, 1)]
     assert torch.equal(found.values[0], timing._given(boxed(module), made_of(module)).values[0])
+
+
+def test_a_view_is_rehearsed_of_what_lies_with_gaps() -> None:
+    module = graph(lambda x: x.view(-1)[torch.tensor([3])], torch.arange(12.0).reshape(3, 4))
+    spread = torch.empty_strided((3, 4), (8, 1)).copy_(torch.arange(12.0).reshape(3, 4))
+    with pytest.raises(RuntimeError, match="view"):
+        module(spread)
+    assert AsRecorded(module).run(spread)[0] == 3
 
 
 @pytest.mark.parametrize("function", [products, lambda x, w: (x @ w.abs()).sqrt()])

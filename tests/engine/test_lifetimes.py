@@ -88,7 +88,7 @@ def held(plan: Plan) -> tuple[float, float]:
 
 def test_gradients_of_weights_do_not_wait_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(graphs, "in_less_memory", lambda plan, copies: plan)
+        patch.setattr(graphs, "in_less_memory", lambda plan: plan)
         _, before = plans_of(Layers(), torch.randn(1 << 15, 64, requires_grad=True))
     after = in_less_memory(before)
     assert sorted(map(id, after.steps)) == sorted(map(id, before.steps))
@@ -120,33 +120,6 @@ def test_what_takes_memory_runs_as_late_as_it_can(monkeypatch: pytest.MonkeyPatc
     (peak, _), (peak_early, _) = held(late), held(early)
     assert peak < 0.9 * peak_early
     assert_in_order(late)
-
-
-@pytest.mark.parametrize(
-    ("peak", "mean", "is_less"),
-    [
-        (1.005, 0.8, True),
-        (1.0, 0.98, True),
-        (0.9, 1.2, True),
-        (1.02, 0.5, False),
-        (1.0, 1.0, False),
-    ],
-)
-def test_a_peak_that_is_higher_by_some_vectors_is_none(
-    peak: float, mean: float, is_less: bool
-) -> None:
-    """GPT-2's backward kept all gradients of activations to its end for it."""
-    assert lifetimes._is_less((peak, mean), (1.0, 1.0)) == is_less
-
-
-def test_products_copy_what_they_multiply() -> None:
-    rows, width = 1 << 12, 64
-    plan, _ = plans_of(Layers(), torch.randn(rows, width), hopper=True)
-    plain, copied = (lifetimes._Lives(plan, copies) for copies in (False, True))
-    assert set(plain.copied) == {0.0}
-    assert set(copied.copied) == {0.0, 4.0 * (rows * width + width * width)}
-    every = range(len(plan.steps))
-    assert copied.held(every)[0] > plain.held(every)[0]
 
 
 def assert_in_order(plan: Plan) -> None:

@@ -202,15 +202,15 @@ def rehearse(module: torch.fx.GraphModule, given: Sequence[Any]) -> None:
 
 
 class AsRecorded(torch.fx.Interpreter):
-    """What calls give lies as it lay when the graph was made: libraries choose another layout for
-    an image at times, and of that a view that follows cannot be taken. Raises IndexError before a
-    call looks outside of a tensor."""
+    """What calls give, and what the graph is given, lies as it lay when the graph was made:
+    libraries choose another layout for an image at times, and of that a view that follows cannot be
+    taken. Raises IndexError before a call looks outside of a tensor."""
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "call_function":
             check_indices(n.target, *self.fetch_args_kwargs_from_env(n))
         made = super().run_node(n)
-        if n.op != "call_function":
+        if n.op not in ("call_function", "placeholder"):
             return made
         meta = n.meta.get("val")
         if isinstance(made, (list, tuple)) and isinstance(meta, (list, tuple)):

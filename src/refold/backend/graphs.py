@@ -82,8 +82,7 @@ def derive(graph: torch.fx.Graph, options: BackendOptions) -> Derived:
     pricer = PlanPricer(device, wide.stored, wide.every, dtype, images, images_last)
     rival = rival_seconds(pricer.plan(wide.graph, {n: n for n in wide.graph.nodes()}), device)
     optimized = optimize(wide.graph, pricer, strict=options.strict)
-    plan = pricer.plan(optimized.graph, optimized.originals)
-    plan = in_less_memory(plan, copies=target.device == "cuda")
+    plan = in_less_memory(pricer.plan(optimized.graph, optimized.originals))
     names = tuple(n.name for n in arguments_of(graph))
     if not plan.groups and not optimized.steps:
         raise Declined("nothing to rewrite or to fuse")

@@ -48,24 +48,24 @@ class _Given:
 
 
 @dataclass(frozen=True)
-class _Made:
-    """Makes arguments of a graph. lie: what Inductor is given for each, whose strides are those
-    with which a call comes: what its forward saves it may lay out otherwise than the graph says."""
+class _Examples:
+    """Arguments that are made up for a graph. inputs: what Inductor is given for each, whose
+    strides calls have: what a forward saves may lie otherwise than the graph says."""
 
     module: torch.fx.GraphModule
     parameters: Collection[str]
     forward: Forward | None
-    lie: Sequence[Any]
+    inputs: Sequence[Any]
 
-    def examples(self) -> Iterator[list[Any]]:
+    def all(self) -> Iterator[list[Any]]:
         for given in examples(self.module, self.parameters, self.forward):
-            yield list(map(_as_it_lies, given, self.lie)) if self.lie else given
+            yield list(map(_laid_as, given, self.inputs)) if self.inputs else given
 
     def again(self, number: int) -> list[Any]:
-        return next(itertools.islice(self.examples(), number, None))
+        return next(itertools.islice(self.all(), number, None))
 
 
-def _as_it_lies(value: Any, known: Any) -> Any:
+def _laid_as(value: Any, known: Any) -> Any:
     if not isinstance(value, torch.Tensor) or not isinstance(known, torch.Tensor):
         return value
     strides = tuple(sizes_of(known.stride()))
@@ -75,7 +75,7 @@ def _as_it_lies(value: Any, known: Any) -> Any:
     return made.copy_(value)
 
 
-def _given(other: Callable[[list[Any]], Any], made: _Made, ours: Boxed | None = None) -> _Given:
+def _given(other: Callable[[list[Any]], Any], made: _Examples, ours: Boxed | None = None) -> _Given:
     """Arguments of which results are finite, or else as many as there are: what is not a kernel may
     compute again, slowly, which says nothing about real ones.
 
@@ -86,7 +86,7 @@ def _given(other: Callable[[list[Any]], Any], made: _Made, ours: Boxed | None = 
     written = _written(made.module)
     own = {i for i, n in enumerate(places_of(made.module)) if n in written}
     spoiled: set[int] = set()
-    for number, given in enumerate(made.examples()):
+    for number, given in enumerate(made.all()):
         if any(isinstance(v, torch.Tensor) and v.is_cuda for v in given):
             rehearse(made.module, given)
         before = _digests(given)
@@ -140,19 +140,19 @@ def timed(
     module: torch.fx.GraphModule,
     parameters: Collection[str],
     forward: Forward | None = None,
-    lie: Sequence[Any] = (),
+    inputs: Sequence[Any] = (),
 ) -> Timing:
     """Both on the same arguments of a graph, in turns. The graph may write to its arguments. The
     random state is left as it was. Both times hold the copies that restore what a call has spoiled,
     so that the ratio is nearer to 1 than the graphs' own.
 
     parameters: the placeholders that are parameters or buffers. forward: of which the graph is the
-    backward, where it is known. lie: what Inductor is given for the arguments.
+    backward, where it is known. inputs: what Inductor is given for the arguments.
     """
     metas = [n.meta["val"] for n in places_of(module)]
     devices = {m.device for m in metas if isinstance(m, torch.Tensor) and m.device.type == "cuda"}
     kind = "cuda" if devices else "cpu"
     with as_called():
         with torch.random.fork_rng(sorted(d.index or 0 for d in devices)):
-            given = _given(other, _Made(module, parameters, forward, lie), ours)
+            given = _given(other, _Examples(module, parameters, forward, inputs), ours)
         return compare(lambda: other(given.again()), lambda: ours(given.again()), kind, SECONDS)

@@ -5,8 +5,6 @@ wait for them. So of the steps that could run one that frees more than it takes 
 that makes nothing but results, which are less than what it reads; else the next in the order as it
 is. Where it holds less, a step of that order that takes more than it frees runs as late as it can:
 right before the first that reads what it makes.
-
-A product on a GPU splits its operands into copies of their size, which are gone behind it.
 """
 
 from __future__ import annotations
@@ -17,33 +15,29 @@ from heapq import heappop, heappush
 
 from refold.ir import Kind, Node
 from refold.plan.memory import source
-from refold.plan.plan import ExternCall, Group, Plan, Step, reads
+from refold.plan.plan import ExternCall, Plan, Step, reads
 from refold.planner.buffers import placed
 from refold.price import size_bytes
 
 _LESS = 0.99  # of the bytes that are held, up to which the order is changed
 
 
-def in_less_memory(plan: Plan, copies: bool = False) -> Plan:
-    """The plan, its steps in another order where that holds less memory: at least a hundredth less
-    at its peak, or as much there, to a hundredth, and that much less on average. copies: whether
-    products copy their operands."""
-    lives = _Lives(plan, copies)
+def in_less_memory(plan: Plan) -> Plan:
+    """The plan, its steps in another order where that holds less memory: not more at its peak, and
+    at least a hundredth less there or on average."""
+    lives = _Lives(plan)
     order = lives.order()
-    if not _is_less(lives.held(order), lives.held(range(len(plan.steps)))):
+    peak, mean = lives.held(order)
+    peak_before, mean_before = lives.held(range(len(plan.steps)))
+    if peak > peak_before or min(peak / peak_before, mean / mean_before) > _LESS:
         return plan
     return placed(replace(plan, steps=tuple(plan.steps[i] for i in order)))
-
-
-def _is_less(held: tuple[float, float], other: tuple[float, float]) -> bool:
-    peak, mean = held[0] / other[0], held[1] / other[1]
-    return peak <= _LESS or (peak <= 1 / _LESS and mean <= _LESS)
 
 
 class _Lives:
     """What each step reads and makes. A view counts as what it is a view of."""
 
-    def __init__(self, plan: Plan, copies: bool = False) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.base: dict[Node, Node] = {}
         self.reads: list[set[Node]] = []  # by step, of bases
         self.makes: list[set[Node]] = []
@@ -62,7 +56,6 @@ class _Lives:
             for base in bases:
                 self.readers.setdefault(base, set()).add(i)
         self.kept = {self._base(r) for r in plan.graph.roots()}
-        self.copied = [_copied(step) if copies else 0.0 for step in plan.steps]
         self.bytes: Mapping[Node, float] = {
             n: size_bytes(n) for n in {*self.readers, *(n for made in self.makes for n in made)}
         }
@@ -118,8 +111,7 @@ class _Lives:
                     able.add(i)
                     heappush(ready, i)
                     consider(i)
-        late = self._late(found)
-        return late if _is_less(self.held(late), self.held(found)) else found
+        return min(found, self._late(found), key=self.held)
 
     def _late(self, order: Sequence[int]) -> list[int]:
         """The same order, but that steps which take more than they free run as late as they can."""
@@ -139,15 +131,15 @@ class _Lives:
         return found[::-1]
 
     def held(self, order: Sequence[int]) -> tuple[float, float]:
-        """Bytes that are held at the peak, and on average over the steps: of values, of arguments
-        that are still read, and of what a step copies."""
+        """Bytes that are held at the peak, and on average over the steps: of values, and of
+        arguments that are still read."""
         left = {n: set(r) for n, r in self.readers.items()}
         made = {n for values in self.makes for n in values}
         now = sum(b for n, b in self.bytes.items() if n not in made)
         all_held = [now]
         for step in order:
             now += self._taken(step)
-            all_held.append(now + self.copied[step])
+            all_held.append(now)
             now -= self._freed(step, left)
             for base in self.reads[step]:
                 left[base].discard(step)
@@ -159,10 +151,3 @@ def _read_and_made(step: Step) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
     if isinstance(step, ExternCall):
         return tuple(map(source, reads(step.node))), (step.node,)
     return tuple(map(source, step.inputs)), step.outputs
-
-
-def _copied(step: Step) -> float:
-    """Bytes of what a step multiplies."""
-    nodes = step.nodes if isinstance(step, Group) else ()
-    operands = {i for n in nodes if n.op == "linear" for i in n.inputs}
-    return sum(map(size_bytes, operands))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from refold.judge.worker.mode import Mode
 
@@ -51,17 +52,7 @@ def shifted() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def step_by_step() -> Iterator[None]:
+def step_by_step() -> contextlib.AbstractContextManager[None]:
     """PyTorch's attention is computed by its steps, by none of its kernels."""
-    own = torch.backends.cuda
-    asks = own.flash_sdp_enabled, own.mem_efficient_sdp_enabled, own.cudnn_sdp_enabled
-    puts = own.enable_flash_sdp, own.enable_mem_efficient_sdp, own.enable_cudnn_sdp
-    before = [ask() for ask in asks]  # type: ignore[no-untyped-call]
-    try:
-        for put in puts:
-            put(False)
-        yield
-    finally:
-        for put, was in zip(puts, before, strict=True):
-            put(was)
+    made: contextlib.AbstractContextManager[None] = sdpa_kernel(SDPBackend.MATH)
+    return made
